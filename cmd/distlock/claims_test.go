@@ -112,6 +112,11 @@ func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	var narrow strings.Builder
 	got.print(&narrow, layout(60))
 	checkWidth(t, narrow.String(), 60)
+	for _, title := range []string{"PAUSE", "FAILED"} { // rather than the beginning of the round
+		if !strings.Contains(narrow.String(), title) {
+			t.Errorf("no column %s on a narrow terminal:\n%s", title, narrow.String())
+		}
+	}
 	if !strings.Contains(narrow.String(), "\nreport: disk \\u001b[31mfull\n") {
 		t.Errorf("no error on a narrow terminal:\n%s", narrow.String())
 	}

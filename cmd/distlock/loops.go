@@ -153,7 +153,8 @@ func (r loopRow) trouble() int64 {
 
 func (q loopList) print(w io.Writer, how layout) {
 	t := table{empty: q.empty, columns: []column{
-		{title: "NAME", minWidth: 8}, {title: "KIND"}, {title: "LAST"}, {title: "BEGUN"}, {title: "NEXT"},
+		{title: "NAME", minWidth: 8}, {title: "KIND", spare: true}, {title: "LAST"},
+		{title: "BEGUN", spare: true}, {title: "NEXT", spare: true},
 		{title: "PAUSE", blank: "-"}, {title: "FAILED", blank: "0"}, {title: "MISSED", blank: "0"},
 		{title: "PROCESS", minWidth: 8, process: true}, {title: "ERROR", wide: true},
 		{title: "ROUNDS", wide: true},
