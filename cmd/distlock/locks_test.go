@@ -340,6 +340,20 @@ func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	}
 }
 
+// Of the dead processes, the one whose locks have the most waiters comes first.
+func TestPs_DeadProcesses_MostAwaitedFirst(t *testing.T) {
+	b := newBase(t)
+	b.heldBy("a", "idle:1:1:a", 1)
+	b.heldBy("b", "idle:1:1:a", 1)
+	b.share("c", catalog.Exclusive, 0,
+		bson.A{entryDoc("needed:2:1:b", "", "", 0, time.Hour, bson.E{Key: "fence", Value: int64(1)})},
+		bson.A{entryDoc("waits:3:1:c", "", "", 0, time.Minute)})
+	got := decoded[processList](t, b.cli("ps", "--json").want(t, 0))
+	if got.Processes[0].Process != "needed:2:1:b" || got.Processes[1].Process != "idle:1:1:a" {
+		t.Errorf("the order is %+v", got.Processes)
+	}
+}
+
 // checkWidth checks that no line is wider than the terminal and that the text has no control
 // characters.
 func checkWidth(t *testing.T, text string, width int) {

@@ -54,6 +54,8 @@ type processRow struct {
 	Holds      []string `json:"holds"` // names of locks
 	Waits      []string `json:"waits"`
 	Marks      []string `json:"marks"`
+
+	awaited int // the waiters for the locks that the process holds
 }
 
 func (v *processes) collect(ctx context.Context, st *store) (processList, error) {
@@ -93,14 +95,14 @@ func (v *processes) collect(ctx context.Context, st *store) (processList, error)
 }
 
 // trouble returns the rank of a process. A listing begins with the highest rank. A process has rank
-// 0 if it has no mark, or only the mark "foreign". Otherwise the rank of a holder is its number of
-// locks plus 1, and the rank of a waiter is 1.
+// 0 if it has no mark, or only the mark "foreign". Otherwise the rank of a holder is the number of
+// waiters for its locks plus 2, and the rank of a waiter is 1.
 func (p processRow) trouble() int {
 	switch {
 	case !slices.ContainsFunc(p.Marks, func(mark string) bool { return mark != "foreign" }):
 		return 0
 	case len(p.Holds) > 0:
-		return 1 + len(p.Holds)
+		return 2 + p.awaited
 	}
 	return min(1, len(p.Waits))
 }
@@ -115,6 +117,7 @@ func addProcess(all map[string]*processRow, one distlock.LockInfo) {
 	to := &p.Waits
 	if one.Held {
 		to = &p.Holds
+		p.awaited += one.Waiters
 	}
 	if !slices.Contains(*to, one.Name) {
 		*to = append(*to, one.Name)
