@@ -110,7 +110,7 @@ func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 		b.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			err := apply()
 			if call.Op == fault.Notice && late.Load() {
-				time.Sleep(time.Hour)
+				time.Sleep(50 * time.Second)
 			}
 			return err
 		})

@@ -322,16 +322,28 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	}
 }
 
-// Close returns although its context never ends and the store ignores every context.
+// Close returns although its context never ends and the store ignores every context. In one case the
+// process waits for a lock, and opens its stream of grants again.
 func TestClose_StoreHangs_Returns(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		p.Store.Set(deaf)
-		begun := time.Now()
-		wantErr(t, p.Close(context.Background()), catalog.ErrUnknownOutcome)
-		if took := time.Since(begun); took > 3*commandTimeout { // two tries to remove the ping
-			t.Errorf("Close took %v", took)
-		}
-		time.Sleep(time.Minute) // until the store returns
-	})
+	for _, waits := range []bool{false, true} {
+		runInBubble(t, fmt.Sprint("waits ", waits), func(t *testing.T, w *world) {
+			other, p := w.start(nil), w.start(nil)
+			if waits {
+				other.MustTry("a")
+				p.queue("a")
+			}
+			p.Store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
+				time.Sleep(time.Hour)
+				return fault.Lost(call.Op)
+			})
+			w.Mem.BreakStreams()
+			time.Sleep(2 * time.Second)
+			begun := time.Now()
+			wantErr(t, p.Close(context.Background()), catalog.ErrUnknownOutcome)
+			if took := time.Since(begun); took > 3*commandTimeout { // two tries to remove the ping
+				t.Errorf("Close took %v", took)
+			}
+			time.Sleep(2 * time.Hour) // until the store returns
+		})
+	}
 }

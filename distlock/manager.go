@@ -253,7 +253,9 @@ func (m *Manager) close(ctx context.Context) error {
 	if busy != nil {
 		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", busy))
 	}
-	m.loops.Wait(ctx)
+	waiting, stop := m.within(ctx, m.cfg.CommandTimeout) // a store may ignore its context
+	defer stop()
+	m.loops.Wait(waiting)
 	return errors.Join(append(errs, m.hangUp(ctx))...)
 }
 
