@@ -191,7 +191,7 @@ func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	if err := usable(ctx); err != nil {
 		return nil, err
 	}
-	odd, err := a.store.Odd(ctx)
+	odd, err := a.store.Odd(ctx, 0)
 	for _, one := range odd {
 		problems = append(problems, one.Error())
 	}

@@ -106,8 +106,8 @@ func (g *gate) Slots(ctx context.Context) ([]rows.Slot, error) {
 	return pass(ctx, g, "slots", func() ([]rows.Slot, error) { return g.Store.Slots(ctx) })
 }
 
-func (g *gate) Odd(ctx context.Context) ([]rows.Malformed, error) {
-	return pass(ctx, g, "odd", func() ([]rows.Malformed, error) { return g.Store.Odd(ctx) })
+func (g *gate) Odd(ctx context.Context, among int) ([]rows.Malformed, error) {
+	return pass(ctx, g, "odd", func() ([]rows.Malformed, error) { return g.Store.Odd(ctx, among) })
 }
 
 func (g *gate) Purge(ctx context.Context, state rows.State, before time.Time) (int, error) {

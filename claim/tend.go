@@ -336,7 +336,10 @@ func (e *engine) watch(guard *distlock.TryGuard) bool {
 // of the slot's earlier holders. It also logs odd rows, and releases the keys that done, dead or
 // filtered rows hold.
 func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
-	odd, err := sent(e, e.store.Odd)
+	const among = 1000 // odd rows are soon among the first ready rows, unless more are due later
+	odd, err := sent(e, func(ctx context.Context) ([]rows.Malformed, error) {
+		return e.store.Odd(ctx, among)
+	})
 	for _, one := range odd {
 		if e.logOnce("odd " + rows.Key(one.ID)) {
 			e.log.Warn().Err(&one).Msg("a row can never be claimed")

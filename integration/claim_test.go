@@ -299,3 +299,21 @@ func TestClaim_Order_HasItsIndex(t *testing.T) {
 		wantIndexed(t, coll.Database(), sent.take(), 10, 10)
 	})
 }
+
+// Admin.Odd names an odd row behind more than a thousand rows that are due later.
+func TestClaim_ManyRows_AdminFindsAll(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("embedded", "replicaset"), func(t *testing.T, w *world) {
+		coll := w.rowsOf(t, w.d.app)
+		const many = 2001
+		var docs []any
+		for i := range many {
+			docs = append(docs, bson.D{field("_id", i), field("at", time.Now().Add(24*time.Hour))},
+				bson.D{field("_id", -i-1), inState("done")})
+		}
+		insert(t, coll, append(docs, bson.D{field("_id", many), field("claim", "odd")})...)
+		a := assert.Value(claim.NewAdmin(coll, claim.Config{Due: "at"}))(t)
+		odd := assert.Value(a.Odd(t.Context()))(t)
+		assert.Equal(t, len(odd), 1, "%d rows are named, want %d")
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -239,13 +240,8 @@ func (m *Mongo) lot(ctx context.Context, filter bson.D) (ids []bson.RawValue, _ 
 	return ids, m.failed("find", err)
 }
 
-// oddAtOnce is the maximum number of odd rows in a reply of the method Odd. oddAmong is the number
-// of ready rows that Odd reads. Odd rows are never claimed, so they are soon among the first ready
-// rows.
-const (
-	oddAtOnce = 10
-	oddAmong  = 1000
-)
+// oddAtOnce is the maximum number of rows that each of the two queries of Odd returns.
+const oddAtOnce = 10
 
 // ManyKeys describes the problem of a row with a list as its key. The row would be in several
 // chains.
@@ -354,7 +350,7 @@ func (m *Mongo) oddState() bson.A {
 	return is
 }
 
-func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
+func (m *Mongo) Odd(ctx context.Context, among int) ([]Malformed, error) {
 	_, bad, err := m.find(ctx, m.mine(e("$or", m.oddState())),
 		options.Find().SetLimit(oddAtOnce).SetProjection(m.mark()))
 	if err != nil {
@@ -367,7 +363,7 @@ func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 		}
 	}
 	docs, err := m.aggregate(ctx,
-		d("$match", m.mine(m.isReady())), d("$limit", oddAmong),
+		d("$match", m.mine(m.isReady())), d("$limit", cmp.Or(among, math.MaxInt32)),
 		d("$match", bson.D{e("$or", m.oddReady()), e("$nor", m.oddState())}), // not listed above
 		d("$limit", oddAtOnce), d("$project", shown))
 	for _, doc := range docs {

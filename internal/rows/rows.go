@@ -182,8 +182,9 @@ type Store interface {
 	Wake(ctx context.Context, now time.Time) (int, error)
 	// Slots returns the slots of all claimed rows.
 	Slots(ctx context.Context) ([]Slot, error)
-	// Odd returns at most twenty rows that can never be claimed or ended. It sends two commands.
-	Odd(ctx context.Context) ([]Malformed, error)
+	// Odd returns at most twenty rows that can never be claimed or ended. If among is not zero, it
+	// reads at most that many ready rows. It sends two commands.
+	Odd(ctx context.Context, among int) ([]Malformed, error)
 	// Cancel makes a ready or retrying row dead, and marks a claimed row as cancelled. It returns Dead
 	// or Claimed. If the row is in another state or does not exist, it returns an empty state. It
 	// sends at most nine commands.

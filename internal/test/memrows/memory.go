@@ -364,7 +364,7 @@ func (m *Memory) Slots(context.Context) (found []rows.Slot, _ error) {
 }
 
 // Odd returns only the ready rows with a list as their key. It finds no other problem.
-func (m *Memory) Odd(context.Context) (bad []rows.Malformed, err error) {
+func (m *Memory) Odd(context.Context, int) (bad []rows.Malformed, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, row := range m.those(func(r *record) bool { return r.list && r.Mark.State == rows.Ready }) {

@@ -96,7 +96,7 @@ func kinds(s *suite) {
 	s.chain(int32(1), int64(1), 1.0, null, null, nil, nil, bson.A{int32(1), "x"}, bson.A{}, "1")
 	got, ids := s.free()
 	assert.Slices(s.t, ids, []int64{0, 3, 5, 6, 9}, "claimed %v, want %v")
-	odd := check(s.Odd(s.ctx))(s)
+	odd := check(s.Odd(s.ctx, 0))(s)
 	if len(odd) != 2 || number(odd[0].ID) != 7 || number(odd[1].ID) != 8 ||
 		odd[0].Field != "of.key" {
 		s.t.Errorf("odd rows: %v", odd)
