@@ -300,7 +300,8 @@ func TestClaim_Order_HasItsIndex(t *testing.T) {
 	})
 }
 
-// Admin.Odd names an odd row behind more than a thousand rows that are due later.
+// Admin.Odd names an odd row behind more than a thousand rows that are due later. Admin.Purge
+// removes all rows although another Purge runs.
 func TestClaim_ManyRows_AdminFindsAll(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "replicaset"), func(t *testing.T, w *world) {
@@ -315,5 +316,14 @@ func TestClaim_ManyRows_AdminFindsAll(t *testing.T) {
 		a := assert.Value(claim.NewAdmin(coll, claim.Config{Due: "at"}))(t)
 		odd := assert.Value(a.Odd(t.Context()))(t)
 		assert.Equal(t, len(odd), 1, "%d rows are named, want %d")
+		var purging sync.WaitGroup
+		for range 2 {
+			purging.Go(func() {
+				assert.Value(a.Purge(t.Context(), claim.StateDone, 0))(t)
+				left := assert.Value(a.Count(t.Context()))(t)
+				assert.Equal(t, left, claim.Counts{Later: many, Odd: 1}, "%+v are left, want %+v")
+			})
+		}
+		purging.Wait()
 	})
 }

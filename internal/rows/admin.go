@@ -72,11 +72,16 @@ func (m *Mongo) Remove(ctx context.Context, state State, before time.Time, ids [
 }
 
 func (m *Mongo) Purge(ctx context.Context, state State, before time.Time) (int, error) {
-	ids, err := m.lot(ctx, m.over(state, before))
-	if err != nil || len(ids) == 0 {
-		return 0, err
+	for {
+		ids, err := m.lot(ctx, m.over(state, before))
+		if err != nil || len(ids) == 0 {
+			return 0, err
+		}
+		n, err := m.Remove(ctx, state, before, ids)
+		if n > 0 || err != nil { // otherwise another process has removed these rows
+			return n, err
+		}
 	}
-	return m.Remove(ctx, state, before, ids)
 }
 
 func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error) {

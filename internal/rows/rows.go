@@ -190,7 +190,8 @@ type Store interface {
 	// sends at most nine commands.
 	Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error)
 	// Purge removes at most a thousand rows that became Dead or Done before the given time. If the
-	// time is zero, Purge selects all rows in that state. It sends two commands.
+	// time is zero, Purge selects all rows in that state. It returns zero only if it finds no row. It
+	// usually sends two commands.
 	Purge(ctx context.Context, state State, before time.Time) (int, error)
 	// Later returns the first n ready rows whose due time is after the given time. The store must have
 	// Options.Due.
