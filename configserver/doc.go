@@ -17,6 +17,10 @@
 // transactions. It returns two wrong results without an error. If a $group has several
 // accumulators, only the first one gets the documents. $$NOW is a string instead of a date.
 //
+// A client can end the process: after a delete with the filter {v: {$mod: 5}}, whose argument is
+// wrong, FerretDB panics in the next garbage collection. FerretDB also keeps each unknown command
+// name until Close, even a name of many megabytes.
+//
 // # Building
 //
 // A program that imports this package takes about 300 s of processor time to compile for the first

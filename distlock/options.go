@@ -47,8 +47,8 @@ func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.
 // WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take
 // to acquire. Unlike a timeout of the context, it does not end the guard. Zero means one try. When
 // the time is up, the error is the last reason to wait, such as [ErrHeld], or [ErrUnavailable] if
-// the server did not answer in time. TryLock ignores WaitAtMost. A loop of short waits with equal
-// options gets the lock as early as one long wait.
+// the server did not answer in time. TryLock ignores WaitAtMost. A loop of short waits gets the
+// lock as early as one long wait, also with another reason or label each time.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
