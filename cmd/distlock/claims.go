@@ -31,6 +31,7 @@ type claims struct {
 	limit             int
 	retry, discard    []string
 	ids               []any // the parsed ids of retry or discard; nil for all rows
+	refused           error // the errors of the queues that countQueues omits
 }
 
 // allRows is the value of --retry and --discard that selects all dead rows.
@@ -109,7 +110,7 @@ func (v *claims) run(ctx context.Context, s stdio) error {
 	case v.repair || v.act != "" || len(v.retry) > 0 || len(v.discard) > 0:
 		return v.change(ctx, s)
 	case v.collection == "":
-		return show(ctx, s, &v.lister, v.countQueues)
+		return cmp.Or(show(ctx, s, &v.lister, v.countQueues), v.refused)
 	}
 	return show(ctx, s, &v.lister, v.count)
 }

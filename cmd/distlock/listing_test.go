@@ -147,6 +147,20 @@ func TestClaims_Queues_DueAndOrder(t *testing.T) {
 	b.cli("claims", "d-none").want(t, 0, "0 ready, 0 claimed")
 }
 
+// A queue that cannot be counted hides no other queue.
+func TestClaims_QueueRefused_OthersAreCounted(t *testing.T) {
+	b := newBase(t)
+	for _, name := range []string{"a b.c:queue", "app.odd:queue/a.b", b.name + ".mail:queue"} {
+		b.insert(catalog.LocksCollection, bsontest.D("_id", "claim:"+name+":1", "state", int32(0)))
+	}
+	b.insert("mail", bson.D{})
+	r := b.cli("claims", "--json").want(t, exitFailed, `rows of "a b.c"`, `rows of "app.odd"`)
+	got := decoded[queueList](t, r)
+	if len(got.Queues) != 1 || got.Queues[0].Ready != 1 {
+		t.Errorf("the queues are %+v", got.Queues)
+	}
+}
+
 // If the server does not answer, DATABASE.COLLECTION is not taken for a collection of the database
 // of the locks.
 func TestClaims_CollectionsUnreadable_IsAnError(t *testing.T) {

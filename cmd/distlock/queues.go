@@ -3,10 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/claim"
 	"mongodlm/cmd/internal/words"
@@ -51,7 +54,8 @@ func (b *backlog) record(lock distlock.LockInfo) {
 	b.Due, b.key = cmp.Or(b.Due, as.Due), cmp.Or(b.key, as.Key)
 }
 
-// countQueues counts the rows of at most maxQueues queues.
+// countQueues counts the rows of at most maxQueues queues. It omits a queue that the server or
+// package claim refuses to count, for example without a privilege, and adds the error to v.refused.
 func (v *claims) countQueues(ctx context.Context, st *store) (queueList, error) {
 	l := queueList{Database: v.database, Queues: []backlog{}}
 	known, err := st.queues(ctx)
@@ -59,24 +63,32 @@ func (v *claims) countQueues(ctx context.Context, st *store) (queueList, error) 
 		return l, err
 	}
 	l.More = len(known) > maxQueues
-	l.Queues = append(l.Queues, known[:min(len(known), maxQueues)]...)
-	for i := range l.Queues {
-		q := &l.Queues[i]
+	for _, q := range known[:min(len(known), maxQueues)] {
 		var n claim.Counts
 		admin, err := claim.NewAdmin(st.client.Database(q.Database).Collection(q.Collection),
 			q.config())
 		if err == nil {
 			n, err = admin.Count(ctx)
 		}
+		var server mongo.ServerError
 		if err != nil {
-			return l, fmt.Errorf("count the rows of %s: %w", named(q.name()), err)
+			err = fmt.Errorf("count the rows of %s: %w", named(q.name()), err)
 		}
-		q.set(n)
+		switch {
+		case errors.As(err, &server) || errors.Is(err, claim.ErrConfig):
+			v.refused = errors.Join(v.refused, err)
+		case err != nil:
+			return l, err
+		default:
+			q.set(n)
+			l.Queues = append(l.Queues, q)
+		}
 	}
 	slices.SortStableFunc(l.Queues, func(a, b backlog) int {
 		return cmp.Or(cmp.Compare(b.Dead, a.Dead), cmp.Compare(b.Retrying, a.Retrying))
 	})
-	if len(l.Queues) == 0 {
+	l.empty = "no queue can be counted"
+	if len(known) == 0 {
 		l.empty = st.emptyText(ctx, fmt.Sprintf("no worker of a queue ever acquired a lock in database "+
 			"%q; name a COLLECTION to count its rows", l.Database))
 	}
