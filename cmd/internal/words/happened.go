@@ -50,7 +50,9 @@ func Sentence(e history.Entry, name func(process string) string) string {
 		}
 		return text + after(e.HeldMS) + because(e.Why)
 	case Released:
-		return process + " released it" + after(e.HeldMS) + because(e.Cause)
+		if text = " released it"; e.Cause != "" { // the lock may still be held, or was lost before
+			text = " tried to release it"
+		}
 	case ReleasedLate:
 		if e.Fence == 0 {
 			return process + " released late an entry whose state was unknown"

@@ -42,6 +42,8 @@ func TestSentence_NamesSubjectCauseAndReason(t *testing.T) {
 			WaitedMS: 5_000, Why: "nightly"},
 		"vm:13404 released it after 5s": {Kind: words.Released, Process: dead, HeldMS: 5_000,
 			Fence: 1, Why: "nightly"},
+		"vm:13404 tried to release it after 12s: no ping": {Kind: words.Released, Process: dead,
+			HeldMS: 12_000, Cause: "no ping"},
 		"vm:13404 lost it after 12s: no ping": {Kind: words.Lost, Process: dead, HeldMS: 12_000,
 			Cause: "no ping"},
 		"vm:13404 lost it to a break by alice@desk:71: ticket": {Kind: words.Broken,
