@@ -322,8 +322,8 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	}
 }
 
-// Close returns although its context never ends and the store ignores every context. In one case the
-// process waits for a lock, and opens its stream of grants again.
+// Close returns although its context never ends and the store ignores every context. In one case
+// the process waits for a lock, and opens its stream of grants again.
 func TestClose_StoreHangs_Returns(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		runInBubble(t, fmt.Sprint("waits ", waits), func(t *testing.T, w *world) {
