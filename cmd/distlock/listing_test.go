@@ -83,7 +83,8 @@ func TestHoldersInWords_Permits_AreCounted(t *testing.T) {
 // storeAway returns a store that can read the locks. Its client reaches no server.
 func (b *base) storeAway() (st *store, restore func()) {
 	b.t.Helper()
-	st = assert.Value((&connection{uri: b.uri, database: b.name}).open(b.t.Context(), 0, logging{}))(b.t)
+	c := connection{uri: b.uri, database: b.name}
+	st = assert.Value(c.open(b.t.Context(), 0, logging{}))(b.t)
 	own := st.client
 	st.client = assert.Value(mongo.Connect(options.Client().ApplyURI(
 		"mongodb://user:hunter2@127.0.0.1:1/?serverSelectionTimeoutMS=50")))(b.t)

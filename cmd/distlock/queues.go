@@ -96,8 +96,9 @@ func (v *claims) countQueues(ctx context.Context, st *store) (queueList, error) 
 }
 
 func (l queueList) print(w io.Writer, how layout) {
-	t := table{empty: l.empty, columns: []column{{title: "QUEUE", minWidth: 8}, {title: "READY"}, {title: "LATER",
-		blank: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"}, {title: "DONE"}}}
+	t := table{empty: l.empty, columns: []column{{title: "QUEUE", minWidth: 8}, {title: "READY"},
+		{title: "LATER", blank: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"},
+		{title: "DONE"}}}
 	for _, q := range l.Queues {
 		name := label(q.name())
 		if q.field != words.DefaultField {

@@ -161,7 +161,8 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	b.insert("rows", bsontest.D("claim", bsontest.D("state", "dead", "error", "x", "errors",
 		bson.A{bsontest.D("attempt", int64(1), "error", long)})))
 	for _, args := range [][]string{{"locks"}, {"locks", "--wide"}, {"locks", long}, {"ps"},
-		{"ps", "--wide"}, {"history"}, {"history", "--wide", "--limit", "1"}, {"claims", "rows", "--dead"}} {
+		{"ps", "--wide"}, {"history"}, {"history", "--wide", "--limit", "1"},
+		{"claims", "rows", "--dead"}} {
 		if out := b.cli(args...).want(t, 0).out; !strings.Contains(out, long) {
 			t.Errorf("%.60q cuts the name:\n%s", args, out)
 		}
