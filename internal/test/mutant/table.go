@@ -325,7 +325,7 @@ var all = []Mistake{
 		Test: "TestSupported_ProductsThatAreNoMongoDB", Rule: "refused: <nil>"},
 	{Name: "a session serves a caller with other options", File: "distlock/agent.go",
 		Old: `return c.o.want == equal && c.ctx.Err() == nil`, New: `_ = equal; return c.ctx.Err() == nil`,
-		Test: "TestAcquire_CallerGone_SessionServesTheNext", Rule: "its reason in the document"},
+		Test: "TestAcquire_CallerGone_SessionServesTheNext", Rule: "the reason in the document"},
 	{Name: "a candidate uses the entry of another one", File: "distlock/agent.go",
 		Old: `w.limit == o.limit && !w.standby && !o.standby`, New: `w.limit == o.limit`, Package: "election",
 		Test: "TestCandidates_OneOfAProcessWithdraws_MetadataIsOfTheOthers", Rule: "withdrew"},
