@@ -79,9 +79,9 @@ func (c *contest) race(ctx context.Context, one try, id string) ([]bson.ObjectID
 	return winners, failed
 }
 
-// round runs one race for a document and counts the winners. If exists is set, the document is that
-// of a free lock before the race. Otherwise it is missing. round deletes the document afterwards,
-// because each document slows FerretDB down.
+// round runs one race for a document and counts the winners. If exists is set, round first inserts
+// the document of a free lock. Otherwise there is no document before the race. round deletes the
+// document afterwards, because each document slows FerretDB down.
 func (c *contest) round(ctx context.Context, exists bool, one try, t *Tally) error {
 	id := bson.NewObjectID().Hex()
 	byID, fence := bson.D{{Key: "_id", Value: id}}, int64(0)

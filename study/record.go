@@ -117,8 +117,8 @@ func (p line) note(format string, args ...any) {
 		Quiet: kind == "remembers" || kind == "asks:", Weight: strings.Count(format, "forces")})
 }
 
-// The call records a decision of a contender that compares two times of one clock: the present
-// time, and the time at the beginning of the watch.
+// decides records the decision of a contender. The contender compares two times of one clock: the
+// present time, and the time at the beginning of the watch.
 func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	format := "%s - %s = %s unchanged, within %s"
 	if force {

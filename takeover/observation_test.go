@@ -58,9 +58,8 @@ func TestObservation_Look_KeepsTheLongestPause(t *testing.T) {
 	}
 }
 
-// A new primary, or a step back of the server's clock, restarts the watch. This also applies if
-// reads before do not know the primary or the server's clock, or if one of them restarted the
-// watch.
+// A new primary, or a step back of the server's clock, restarts the watch. It does so even if
+// earlier reads do not know the primary or the server's clock, and after an earlier restart.
 func TestObservation_Look_RemembersPrimaryAndServer(t *testing.T) { // A4, A16
 	t.Parallel()
 	const term2, back = "term 2", -3 * time.Minute

@@ -58,8 +58,8 @@ func (k Kind) ofProcess() bool {
 	return k != StepServer && k != Elect && k != RemoveFree
 }
 
-// A Fault strikes once, either at the time At or at a command. It strikes a command if its kind
-// needs a command, or if Call or Op is set. This is a command of the first process in its place:
+// A Fault strikes once, either at the time At or at a command of its process. It strikes a command
+// if its kind needs one, or if Call or Op is set. That command is:
 //   - the command with the number Call, if Call is set
 //   - the first command of kind Op at or after At, if Op is set
 //   - the first command at or after At, if neither is set
