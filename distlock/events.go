@@ -215,7 +215,7 @@ const (
 	EventLost                              // the guard is lost; EventReleased follows; Held, Err
 	EventDropped                           // an unreleased guard became unreachable; Held
 	EventBroken                            // by an operator; Why; Session, Fence and Mode of Previous
-	EventEvicted                           // Previous was dead or silent; Rule, Evidence
+	EventEvicted                           // of Previous; Rule, Evidence; Fence 0 for a waiter
 )
 
 // Events of a process. Their Name is empty.

@@ -58,10 +58,11 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	var once sync.Once
 	return &Inspector{
 		store: s.locks, log: cfg.Logger, clock: in.Clock, closed: closed,
-		events:  newEmitter(cfg.Observer, in.Clock, cfg.Logger),
-		process: func() string { return process },
-		granted: func([]catalog.Grant) {}, endBroken: func(catalog.Session, int64) []*holding { return nil },
-		open: func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
+		events:    newEmitter(cfg.Observer, in.Clock, cfg.Logger),
+		process:   func() string { return process },
+		granted:   func([]catalog.Grant) {},
+		endBroken: func(catalog.Session, int64) []*holding { return nil },
+		open:      func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
 		fit: func(ctx context.Context) error {
 			server, err := s.locks.Hello(ctx)
 			if err != nil {

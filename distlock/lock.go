@@ -27,7 +27,8 @@ func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m
 // TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It does not
 // wait for a holder. The guard's context is a child of ctx. If ctx ends, TryLock returns, but its
 // command continues. If the command then acquires the lock, the next caller of the process gets it,
-// or it is released. Concurrent calls of a process with equal options share their commands.
+// or it is released. Concurrent calls of a process with equal options share their commands: a
+// call may first wait for the end of an earlier one's.
 //
 // After a refusal, the Manager watches the holders in the background, for up to 256 locks. So the
 // first call after the takeover time takes the lock. Another process can continue a watch that
@@ -107,7 +108,7 @@ type call struct {
 	ctx      context.Context // the caller's context
 	answer   chan answer     // capacity 1
 	agent    *agent
-	try      *try // runs for this call; nil without one; guarded by the mu of the agents, as is hasEntry
+	try      *try // the try for this call, or nil; guarded by the mu of the agents, as is hasEntry
 	hasEntry bool // the agent has an entry with the options of this call for it
 }
 

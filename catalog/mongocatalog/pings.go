@@ -39,8 +39,8 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: p, Inserted: reported && !updated}, nil
 }
 
-// refusedPing returns the result of a ping that matched no document. It reads the document to find the
-// reason.
+// refusedPing returns the result of a ping that matched no document. It reads the document to find
+// the reason.
 func (c *Catalog) refusedPing(ctx context.Context, o operation, b catalog.Heartbeat) (
 	catalog.Pinged, error,
 ) {
