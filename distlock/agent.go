@@ -44,9 +44,9 @@ const maxAgents = 256
 // calls share the agent's entries in the queue of the lock document. An agent has at most
 // maxEntries entries, or more for calls that can hold the lock together (see run).
 //
-// A session that is granted the lock serves the first call with equal options. If there is none, it
-// serves a similar call that has no entry of its own. If no call can use the session, it is
-// removed from the lock. A call that times out does not cancel a command.
+// A session that is granted the lock serves the first call with the options of its entry. The entry
+// of a call that gave up is kept for a similar call. If no call can use the session, it is removed
+// from the lock. A call that times out does not cancel a command.
 type agent struct {
 	in      *agents
 	m       *Manager
@@ -181,7 +181,7 @@ func (a *agent) adjust(granted *session) {
 			a.startTry(c)
 			continue
 		}
-		c.hasEntry = false
+		c.entry = nil
 		if served[c.o.limit] >= maxEntries && i >= run {
 			continue // earlier calls use up the entries
 		}
@@ -191,25 +191,19 @@ func (a *agent) adjust(granted *session) {
 		room := entries[c.o.limit] == 0 || a.queued+len(a.entries) < crowded &&
 			(i < run || entries[c.o.limit] < maxEntries)
 		at := slices.IndexFunc(spare, func(e *entry) bool { return e.want == c.o.want })
-		if c.hasEntry = at >= 0; !c.hasEntry {
-			// A similar entry keeps its place for this call. But if a call has the options of the entry,
-			// serve prefers that call.
-			at = slices.IndexFunc(spare, func(e *entry) bool {
-				prefers := func(o *call) bool { return !o.once && o.o.want == e.want }
-				kept := !slices.ContainsFunc(a.calls, prefers)
-				return e.want.similar(c.o.want) && (!room || kept)
-			})
-			c.hasEntry = at < 0 && room
+		if at < 0 { // an entry of a call that gave up keeps its place for this call
+			at = slices.IndexFunc(spare, func(e *entry) bool { return e.want.similar(c.o.want) })
 		}
 		if at >= 0 {
+			c.entry = spare[at]
 			spare = slices.Delete(spare, at, at+1)
 		} else if room {
-			e := &entry{
+			c.entry = &entry{
 				a: a, m: a.m, want: c.o.want, after: granted, changed: make(chan struct{}, 1),
 			}
-			a.entries = append(a.entries, e)
+			a.entries = append(a.entries, c.entry)
 			entries[c.o.limit]++
-			a.m.loops.Go(e.run) // ends when it is granted, fails or is spare, or with Close
+			a.m.loops.Go(c.entry.run) // ends when it is granted, fails or is spare, or with Close
 		}
 	}
 	for _, e := range a.entries {
@@ -251,7 +245,7 @@ func (a *agent) run() int {
 func (a *agent) granted(s *session, e *entry, t *try) {
 	exclusive := s.mode == catalog.Exclusive // before a call has the session
 	a.in.mu.Lock()
-	served := a.serve(s, t)
+	served := a.serve(s, e, t)
 	a.ended(e, t)
 	if served && exclusive {
 		a.adjust(s)
@@ -264,25 +258,20 @@ func (a *agent) granted(s *session, e *entry, t *try) {
 	}
 }
 
-// serve gives a session to a call of the try t, or else to the first call with equal options.
-// Without such a call, serve finds the first similar call that has no entry of its own. The first
-// call with the options of that call receives the session. If no call fits, serve returns false.
-// The caller holds mu.
-func (a *agent) serve(s *session, t *try) bool {
-	equal := s.want
-	fits := func(c *call) bool { return c.o.want == equal && c.ctx.Err() == nil }
-	i := slices.IndexFunc(a.calls, func(c *call) bool { return t != nil && c.try == t && fits(c) })
-	if i < 0 {
-		i = slices.IndexFunc(a.calls, fits)
+// serve gives a session to a call of the try t, or else to the first call with the options of the
+// call that has the entry e, or else to the first call with the options of the session. If no call
+// fits, serve returns false. The caller holds mu.
+func (a *agent) serve(s *session, e *entry, t *try) bool {
+	first := func(fits func(c *call) bool) int {
+		return slices.IndexFunc(a.calls, func(c *call) bool { return c.ctx.Err() == nil && fits(c) })
 	}
+	i := first(func(c *call) bool { return t != nil && c.try == t })
 	if i < 0 {
-		i = slices.IndexFunc(a.calls, func(c *call) bool {
-			return !c.once && !c.hasEntry && c.o.similar(s.want) && c.ctx.Err() == nil
-		})
-		if i >= 0 {
-			equal = a.calls[i].o.want
-			i = slices.IndexFunc(a.calls, func(c *call) bool { return !c.once && fits(c) })
+		w := s.want
+		if i = first(func(c *call) bool { return e != nil && c.entry == e }); i >= 0 {
+			w = a.calls[i].o.want
 		}
+		i = first(func(c *call) bool { return c.o.want == w })
 	}
 	if i < 0 || clock.Over(a.m.closed) {
 		return false

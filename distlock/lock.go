@@ -105,11 +105,11 @@ type call struct {
 	o    acquireOptions
 	once bool // set for TryLock and WaitAtMost(0), which do not wait for the lock
 
-	ctx      context.Context // the caller's context
-	answer   chan answer     // capacity 1
-	agent    *agent
-	try      *try // the try for this call, or nil; guarded by the mu of the agents, as is hasEntry
-	hasEntry bool // the agent has an entry with the options of this call for it
+	ctx    context.Context // the caller's context
+	answer chan answer     // capacity 1
+	agent  *agent
+	try    *try   // the try for this call, or nil; guarded by the mu of the agents, as is entry
+	entry  *entry // the entry for this call, or nil
 }
 
 type answer struct {

@@ -197,6 +197,23 @@ func TestLock_QueuedCallGivesUp_NextWithOtherReasonGetsTheEntry(t *testing.T) {
 	})
 }
 
+// A call waits with the entry of a call that gave up. A later call has the options of that entry. The
+// process serves them in the order of the calls.
+func TestLock_LaterCallHasTheOptionsOfTheKeptEntry_EarlierIsServedFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p, q := w.start(nil), w.start(nil), w.start(nil)
+		g := holder.MustTry("a")
+		ctx, giveUp := context.WithCancel(t.Context())
+		gone := p.queueCtx(ctx, "a", distlock.Why("x"))
+		giveUp()
+		<-gone
+		calls := []<-chan turn{p.queue("a", distlock.Why("y")), q.queue("a"), p.queue("a", distlock.Why("x"))}
+		time.Sleep(time.Minute)
+		w.release(g)
+		w.wantInOrder(calls)
+	})
+}
+
 // Two calls of a process wait on after one or two other calls of that process have given up. The
 // process keeps its places in the queue, and no grant is wasted. Both calls are served before later
 // processes.
@@ -223,17 +240,7 @@ func TestLock_CallGivesUp_OthersKeepThePlaces(t *testing.T) {
 			time.Sleep(time.Minute)
 			stay = append(stay, late.queue("a"))
 			w.release(g)
-			for i, done := range stay {
-				time.Sleep(time.Second)
-				select {
-				case turn := <-done:
-					assert.Must(t, turn.err)
-					time.Sleep(time.Second)
-					w.release(turn.guard)
-				default:
-					t.Fatalf("call %d has been overtaken", i+1)
-				}
-			}
+			w.wantInOrder(stay)
 			if n := p.Store.Count(fault.Release); n > 2+len(c.gone) {
 				t.Errorf("%d releases of p, want those of its guards, and of the entries given up", n)
 			}

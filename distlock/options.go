@@ -37,7 +37,7 @@ func (f optionFunc) apply(o *acquireOptions) { f(o) }
 
 // Why records a reason in the lock document: at most 1 KiB of valid UTF-8 without NUL. If a waiting
 // call gives up, its queue entry can serve another call. The document keeps the reason and [Label]
-// of the first call. If a later call has them, it gets the entry, and the other call queues again.
+// of the first call.
 func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.why = reason }) }
 
 // Label sets the caller's name in the field who, at most 128 bytes without a colon. The default is

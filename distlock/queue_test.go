@@ -68,6 +68,22 @@ func (w *world) wantTurn(done <-chan turn) *distlock.TryGuard {
 	return got.guard
 }
 
+// Each call gets the lock within a second after the release of the call before it.
+func (w *world) wantInOrder(calls []<-chan turn) {
+	w.T.Helper()
+	for i, done := range calls {
+		time.Sleep(time.Second)
+		select {
+		case turn := <-done:
+			assert.Must(w.T, turn.err)
+			time.Sleep(time.Second)
+			w.release(turn.guard)
+		default:
+			w.T.Fatalf("call %d has been overtaken", i+1)
+		}
+	}
+}
+
 func (w *world) wantWaiting(done <-chan turn) {
 	w.T.Helper()
 	synctest.Wait()
