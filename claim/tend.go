@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -80,21 +79,11 @@ func (e *engine) tendClaims(guard *distlock.TryGuard) (err error) {
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	after := maps.Clone(e.claims)
-	e.mu.Unlock()
-	var left []rows.Row
 	there := map[string]rows.Row{}
 	for _, row := range found {
 		there[rows.Key(row.ID)] = row
-		own := row.Mark.Session == guard.Session()
-		_, known := after[row.Mark.Batch]
-		if own && !known || !own && row.Mark.SlotFence < guard.Fence() {
-			left = append(left, row)
-		}
 	}
-	err = e.findLost(guard, before, there)
-	return errors.Join(err, e.endLeft(guard, left))
+	return errors.Join(e.findLost(guard, before, there), e.endLeft(guard, found))
 }
 
 func (e *engine) claimedBy(guard *distlock.TryGuard) ([]rows.Row, error) {
@@ -149,11 +138,21 @@ func (e *engine) unlessRefused(what string, err error) error {
 	return nil
 }
 
-// endLeft ends claims of a slot that have no handler. The guard holds the slot. If an earlier holder
-// of the slot died, its attempts fail. In two cases no handler began, and endLeft gives the row
-// back: the reply to the claim was lost, or an earlier holder released the slot before the server
-// carried out the claim. Rows that the server refuses to change stay claimed.
-func (e *engine) endLeft(guard *distlock.TryGuard, left []rows.Row) error {
+// endLeft ends the given claims of a slot that have no handler. The guard holds the slot. If an
+// earlier holder of the slot died, its attempts fail. In two cases no handler began, and endLeft
+// gives the row back: the reply to the claim was lost, or an earlier holder released the slot before
+// the server carried out the claim. Rows that the server refuses to change stay claimed.
+func (e *engine) endLeft(guard *distlock.TryGuard, found []rows.Row) error {
+	var left []rows.Row
+	e.mu.Lock()
+	for _, row := range found {
+		own := row.Mark.Session == guard.Session()
+		_, known := e.claims[row.Mark.Batch]
+		if own && !known || !own && row.Mark.SlotFence < guard.Fence() {
+			left = append(left, row)
+		}
+	}
+	e.mu.Unlock()
 	if len(left) == 0 {
 		return nil
 	}
@@ -382,20 +381,8 @@ func (e *engine) trySlot(slot string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(e.rescueSlot(guard), guard.Release())
-}
-
-// rescueSlot ends the claims of a slot's earlier holders. If there are more than rows.MostClaimed, a
-// later round ends the rest.
-func (e *engine) rescueSlot(guard *distlock.TryGuard) error {
-	found, err := e.claimedBy(guard)
-	if err = errors.Join(err, guard.Err()); err != nil {
-		return err
-	}
-	left := slices.DeleteFunc(found, func(row rows.Row) bool {
-		return row.Mark.SlotFence >= guard.Fence()
-	})
-	return e.endLeft(guard, left)
+	found, err := e.claimedBy(guard) // if there are more rows, a later round ends their claims
+	return errors.Join(err, e.endLeft(guard, found), guard.Release())
 }
 
 func (e *engine) purgeDone(ctx context.Context) error {
