@@ -21,48 +21,42 @@ type arrivals struct {
 	server func() time.Time // nil: rows have no due times
 	news   chan struct{}    // makes a waiting worker compute the time of its next claim again
 
-	mu      sync.Mutex // guards the rest
-	open    bool       // a change stream is open
-	streams int        // the number of streams that have begun or ended
-	events  int64
+	mu      sync.Mutex         // guards the rest
+	open    bool               // a change stream is open
+	since   time.Duration      // when rows was last cleared
 	rows    map[string]arrival // known rows by _id
 	sure    bool               // rows contains all ready rows
 	blocked bool               // ready rows may wait for a key
-	freed   int64              // the number of the last event that freed a key
+	freed   time.Duration      // when an event last freed a key
 	planned bool               // rows contains all due times until end
 	end     time.Time          // zero: no limit
-	reread  time.Duration      // when due times may be read again
 
-	first string        // the row for which pause was chosen
-	pause time.Duration // the time from the arrival or the due time of that row to its claim
-	wide  time.Duration // the spread
-
-	looked time.Duration // when this process last found no row
-	jitter float64
-	polls  float64 // the time between two polls, in units of pollEvery
+	spread time.Duration
+	poll   time.Duration // when the next poll is due
+	polls  time.Duration // the time between two polls
 }
 
 // An arrival is a row that is ready or will be ready.
 type arrival struct {
-	at    time.Duration // when the event arrived
-	due   time.Time     // zero: the row is ready
-	event int64
+	at   time.Duration // when this process was informed
+	due  time.Time     // zero: the row is ready
+	part float64       // of the spread that passes before the claim, from 0 to 1
 }
 
 const (
 	pollEvery   = time.Second // the time between polls without a stream
 	mostKnown   = 1000        // rows that one read returns; events add at most twice as many
 	leastSpread = 4 * time.Millisecond
-	mostSpread  = 20       // in units of pollEvery
-	wider       = 4.       // factor of the spread after a claim that found no row
-	narrower    = 13. / 14 // factor of the spread after a claim that found a row
-	fewPolls    = 10.      // shortest time between polls with a stream, in the same units
-	mostPolls   = 300.     // longest time between polls with a stream, in the same units
+	mostSpread  = 20 * pollEvery
+	wider       = 4.              // factor of the spread after a claim that found no row
+	narrower    = 13. / 14        // factor of the spread after a claim that found a row
+	fewPolls    = 10 * pollEvery  // shortest time between polls with a stream
+	mostPolls   = 300 * pollEvery // longest time between polls with a stream
 )
 
 func newArrivals(c clock.Clock) *arrivals {
 	return &arrivals{clock: c, news: make(chan struct{}, 1), rows: map[string]arrival{},
-		polls: fewPolls, wide: pollEvery / 20, jitter: 1}
+		polls: pollEvery, spread: pollEvery / 20}
 }
 
 func (a *arrivals) now() time.Duration { return a.clock.Now().Mono }
@@ -70,7 +64,6 @@ func (a *arrivals) now() time.Duration { return a.clock.Now().Mono }
 func (a *arrivals) hear(event rows.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.events++
 	key := rows.Key(event.ID)
 	switch event.Kind {
 	case rows.Opened:
@@ -81,7 +74,7 @@ func (a *arrivals) hear(event rows.Event) {
 		delete(a.rows, key)
 	case rows.Freed:
 		delete(a.rows, key)
-		a.freed = a.events
+		a.freed = a.now()
 		if a.blocked {
 			a.add(key, time.Time{})
 		}
@@ -99,7 +92,7 @@ func (a *arrivals) add(key string, due time.Time) {
 	if _, is := a.rows[key]; !is && len(a.rows) >= 2*mostKnown {
 		a.restart(a.open)
 	}
-	a.rows[key] = arrival{a.now(), due, a.events}
+	a.rows[key] = arrival{a.now(), due, clock.Chance(a.clock)}
 	signal(a.news)
 }
 
@@ -109,27 +102,33 @@ func (a *arrivals) ended() {
 	a.restart(false)
 }
 
-// restart forgets all rows, because a stream has begun or ended, or the rows are too many. The
-// caller holds mu.
+// restart forgets all rows, because a stream has begun or ended, or the rows are too many. The next
+// poll is due immediately. The caller holds mu.
 func (a *arrivals) restart(open bool) {
-	a.open, a.streams = open, a.streams+1
-	a.sure, a.planned, a.end, a.reread, a.polls = false, false, time.Time{}, 0, fewPolls
+	a.open, a.since, a.poll, a.polls = open, a.now(), a.now(), pollEvery
+	if open {
+		a.polls = fewPolls
+	}
+	a.sure, a.planned, a.end = false, false, time.Time{}
 	clear(a.rows)
 	signal(a.news)
 }
 
-// next returns the known row with the earliest ready time, and that time. The caller holds mu.
-func (a *arrivals) next() (key string, at time.Duration, is bool) {
-	for id, one := range a.rows {
-		ready := one.at
+// next returns the time of the first claim of a known row. If no row is known, this time is far in
+// the future. The caller holds mu.
+func (a *arrivals) next() time.Duration {
+	at := a.now() + mostTime
+	for _, one := range a.rows {
+		ready, pause := one.at, time.Duration(one.part*float64(a.spread))
+		if pause > pollEvery { // a row waits for at most twice pollEvery
+			pause = pollEvery + time.Duration(one.part*float64(pollEvery))
+		}
 		if !one.due.IsZero() {
 			ready = max(a.now()+min(one.due.Sub(a.server()), mostTime), ready)
 		}
-		if !is || ready < at || ready == at && id < key {
-			key, at, is = id, ready, true
-		}
+		at = min(at, ready+pause)
 	}
-	return key, at, is
+	return at
 }
 
 // knows reports whether the process knows all ready rows.
@@ -145,26 +144,10 @@ func (a *arrivals) isAtEnd() bool {
 	return !a.end.IsZero() && (len(a.rows) == 0 || a.server().After(a.end))
 }
 
-// isWaited reports whether ready rows may wait for a key, and no change stream is open. Without a
-// stream, no event reports that a key is free, so a worker must try to claim again.
-func (a *arrivals) isWaited() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.blocked && !a.open
-}
-
-// A question contains the conditions of a claim, and a snapshot of arrivals from before the claim.
+// A question contains the conditions of a claim, and the time before the claim.
 type question struct {
 	rows.Ask
-	streams int
-	events  int64
-	sent    time.Duration
-}
-
-func (a *arrivals) asks() question {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return question{streams: a.streams, events: a.events, sent: a.now()}
+	sent time.Duration
 }
 
 // answered records the result of a claim, and adapts the spread and the time between polls to it.
@@ -177,22 +160,24 @@ func (a *arrivals) answered(why reason, q question, c *claimed) {
 	if c != nil {
 		var one arrival
 		key := rows.Key(c.row.ID)
-		if one, known = a.rows[key]; known && one.event <= q.events {
+		if one, known = a.rows[key]; known && one.at < q.sent {
 			delete(a.rows, key)
 		}
 	} else {
 		a.empty(q)
 	}
-	switch by := narrower; {
+	switch {
+	case why == heard && c == nil:
+		a.spread = min(time.Duration(float64(a.spread)*wider), mostSpread)
 	case why == heard:
-		if c == nil {
-			by = wider
-		}
-		a.wide = min(max(time.Duration(float64(a.wide)*by), leastSpread), mostSpread*pollEvery)
+		a.spread = max(time.Duration(float64(a.spread)*narrower), leastSpread)
 	case why == polling && c == nil && a.open:
 		a.polls = min(2*a.polls, mostPolls)
-	case why == polling && c != nil && !known: // no event reported the row
+	case why == polling && !known && a.open: // no event reported the row
 		a.polls, a.sure = fewPolls, false
+	}
+	if c == nil {
+		a.poll = a.now() + jittered(a.clock, a.polls)
 	}
 }
 
@@ -200,18 +185,17 @@ func (a *arrivals) answered(why reason, q question, c *claimed) {
 func (a *arrivals) empty(q question) {
 	a.blocked = len(q.Held) > 0
 	for key, one := range a.rows {
-		if one.event <= q.events && !one.due.After(q.Due) {
+		if one.at < q.sent && !one.due.After(q.Due) {
 			delete(a.rows, key)
 		}
 	}
-	a.sure = a.open && a.streams == q.streams
-	if a.blocked && a.freed > q.events { // a key may be free now
+	a.sure = a.open && a.since < q.sent
+	if a.blocked && a.freed >= q.sent { // a key may be free now
 		a.add("", time.Time{})
 	}
 	if a.isAtEnd() {
 		a.planned, a.end = false, time.Time{}
 	}
-	a.looked, a.jitter = a.now(), 0.8+0.4*clock.Chance(a.clock)
 }
 
 type reason int
@@ -219,10 +203,10 @@ type reason int
 const (
 	working reason = iota // the worker has just handled a row
 	idle                  // the last claim found no row
+	failed                // the last claim failed, or the queue is paused
 	hinted                // this process made a row ready
 	heard                 // an event or a due time announced a row
 	polling
-	blind // the process must read due times before it claims
 )
 
 // turn returns the time of this process's next claim, and the reason for that claim. The caller
@@ -231,47 +215,28 @@ func (a *arrivals) turn() (at time.Duration, why reason) {
 	if a.isAtEnd() {
 		return a.now(), working
 	}
-	polls := 1.
-	if a.open {
-		polls = a.polls
+	if at = a.next(); at < a.poll {
+		return at, heard
 	}
-	at, why = a.looked+time.Duration(a.jitter*polls*float64(pollEvery)), polling
-	if a.server != nil && !a.planned && (a.sure || !a.open) && a.reread < at {
-		at, why = a.reread, blind
-	}
-	key, ready, is := a.next()
-	if !is {
-		return at, why
-	}
-	if key != a.first {
-		a.first, a.pause = key, upTo(a.clock, a.wide)
-		if a.pause > pollEvery { // a row waits for at most twice pollEvery
-			a.pause = pollEvery + upTo(a.clock, pollEvery)
-		}
-	}
-	if ready += a.pause; ready < at {
-		return ready, heard
-	}
-	return at, why
+	return a.poll, polling
 }
 
 // await waits until a row may be ready, and returns the reason for the next claim.
 func (e *engine) await(ctx context.Context) reason {
 	a := e.arrivals
-	a.mu.Lock()
-	a.first = ""
-	a.mu.Unlock()
 	for ctx.Err() == nil {
 		a.mu.Lock()
+		unplanned := a.server != nil && a.sure && !a.planned
 		at, why := a.turn()
 		wait := at - a.now()
 		a.mu.Unlock()
-		if wait <= 0 && why == blind {
-			e.plan()
-			continue
-		}
-		if wait <= 0 {
+		switch {
+		case wait <= 0:
 			return why
+		case unplanned && e.plan():
+			continue
+		case unplanned:
+			wait = min(wait, fewPolls) // then e reads the due times again
 		}
 		t := e.clock.NewTimer(wait)
 		select {
@@ -287,26 +252,31 @@ func (e *engine) await(ctx context.Context) reason {
 	return idle
 }
 
-func (e *engine) plan() {
+// plan reads the due times of later rows. It reports whether it succeeded.
+func (e *engine) plan() bool {
 	a := e.arrivals
-	q, after := a.asks(), a.server()
+	begun, after := a.now(), a.server()
 	found, err := sent(e, func(ctx context.Context) ([]rows.Event, error) {
 		return e.store.Later(ctx, after, mostKnown)
 	})
-	if err != nil && e.life.Err() == nil {
-		e.log.Warn().Err(err).Msg("reading due times failed")
+	if err != nil {
+		if e.life.Err() == nil {
+			e.log.Warn().Err(err).Msg("reading due times failed")
+		}
+		e.pace.wait(e.life.Done())
+		return false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.reread = a.now() + time.Duration(fewPolls)*jittered(a.clock, pollEvery)
-	if err != nil || a.streams != q.streams {
-		return
+	if a.since >= begun {
+		return true
 	}
-	a.planned, a.end = a.open, time.Time{}
+	a.planned, a.end = true, time.Time{}
 	if n := len(found); n == mostKnown {
 		a.end = found[n-1].Due
 	}
 	for _, one := range found {
-		a.rows[rows.Key(one.ID)] = arrival{q.sent, one.Due, q.events}
+		a.rows[rows.Key(one.ID)] = arrival{begun, one.Due, clock.Chance(a.clock)}
 	}
+	return true
 }

@@ -15,21 +15,20 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// mostAsking is the maximum number of workers of a process that claim at the same time.
+// mostAsking is the maximum number of claims that the workers of a process send at the same time
+// while rows are ready.
 const mostAsking = 8
 
 // A run is one call of Run or Serve.
 type run struct {
-	e       *engine
-	ctx     context.Context // ends when the run must claim no more rows
-	hard    context.Context // ends when the handlers must end
-	stop    context.CancelCauseFunc
-	ended   chan struct{} // closed at the end of the run
-	handle  func(context.Context, *claimed) error
-	permits chan struct{} // a worker takes one to claim a row
-
-	mu     sync.Mutex // guards asking
-	asking int        // the number of permits, which is one while no row is ready
+	e      *engine
+	ctx    context.Context // ends when the run must claim no more rows
+	hard   context.Context // ends when the handlers must end
+	stop   context.CancelCauseFunc
+	ended  chan struct{} // closed at the end of the run
+	handle func(context.Context, *claimed) error
+	busy   chan struct{} // has an element for each claim of a worker that has just handled a row
+	idle   chan struct{} // has an element while another worker waits for a row and claims it
 }
 
 // begin registers a run. Before the first run, it starts the background goroutines. If no run can
@@ -43,8 +42,12 @@ func (e *engine) begin(handle func(context.Context, *claimed) error) (*run, erro
 	case e.running != nil:
 		return nil, ErrRunning
 	}
-	e.running = &run{e: e, handle: handle, ended: make(chan struct{}), asking: 1,
-		permits: make(chan struct{}, mostAsking)}
+	asking := mostAsking
+	if e.cfg.Key != "" {
+		asking = 1 // concurrent claims would select the same row
+	}
+	e.running = &run{e: e, handle: handle, ended: make(chan struct{}),
+		busy: make(chan struct{}, asking), idle: make(chan struct{}, 1)}
 	if !e.begun {
 		e.begun = true
 		e.background.Go(e.tend)
@@ -71,11 +74,10 @@ func (r *run) wait(ctx, hard context.Context) error {
 	r.ctx = soft
 	defer context.AfterFunc(r.hard, end)()
 	defer context.AfterFunc(e.life, func() { r.stop(ErrClosed) })()
-	r.permits <- struct{}{}
 	var workers sync.WaitGroup
 	for range e.cfg.Workers {
 		workers.Go(func() {
-			for c := r.next(); c != nil; c = r.next() {
+			for c := r.next(idle); c != nil; c = r.next(working) {
 				r.workOn(c)
 			}
 		})
@@ -87,84 +89,57 @@ func (r *run) wait(ctx, hard context.Context) error {
 	return nil
 }
 
-// next claims a row for a worker. It returns nil when the run ends.
-func (r *run) next() *claimed {
-	e := r.e
-	why := working
-	for {
+// next claims a row for a worker. It returns nil when the run ends. While no row is ready, or after
+// an error, only one worker of the run sends claims.
+func (r *run) next(why reason) (c *claimed) {
+	for c == nil && r.ctx.Err() == nil {
+		turn := r.busy
+		if r.e.arrivals.knows() {
+			why = idle
+		}
+		if why != working {
+			turn = r.idle
+		}
 		select {
-		case <-r.permits:
+		case turn <- struct{}{}:
+			c, why = r.ask(why)
+			<-turn
 		case <-r.ctx.Done():
-			return nil
-		}
-		if !e.pace.wait(r.ctx.Done()) {
-			return nil
-		}
-		if why == working && e.arrivals.knows() {
-			why = idle
-		}
-		if why == idle {
-			if r.drop() {
-				continue
-			}
-			if why = e.await(r.ctx); r.ctx.Err() != nil {
-				return nil
-			}
-		}
-		if e.isPaused() {
-			clock.Sleep(e.clock, jittered(e.clock, tendEvery), r.ctx.Done())
-			r.pass(false)
-			why = working
-			continue
-		}
-		c, err := e.claim(why)
-		r.pass(c != nil)
-		switch {
-		case c != nil:
-			return c
-		case err == nil:
-			why = idle
-		case hopeless(err):
-			r.stop(err)
-			return nil
-		default:
-			why = working
-			e.log.Warn().Err(err).Dur("pause", e.pace.now()).Msg("claiming rows failed")
-			if e.pace.now() == 0 && !clock.Sleep(e.clock, pollEvery, r.ctx.Done()) {
-				return nil
-			}
 		}
 	}
+	return c
 }
 
-// pass takes back the permit of a worker after its claim. If the worker found a row, pass may add a
-// permit. If the worker found no row, pass removes the permit, unless it is the last permit of the
-// run.
-func (r *run) pass(found bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := 1
+// ask claims a row. For the reason idle, it first waits until a row may be ready. If it claims no
+// row, it returns the reason for the worker's next call.
+func (r *run) ask(why reason) (*claimed, reason) {
+	e := r.e
+	if !e.pace.wait(r.ctx.Done()) {
+		return nil, failed
+	}
+	if why == idle {
+		if why = e.await(r.ctx); r.ctx.Err() != nil {
+			return nil, failed
+		}
+	}
+	if e.isPaused() {
+		clock.Sleep(e.clock, jittered(e.clock, tendEvery), r.ctx.Done())
+		return nil, failed
+	}
+	c, err := e.claim(why)
 	switch {
-	case found && r.asking < min(mostAsking, r.e.cfg.Workers) && r.e.cfg.Key == "":
-		r.asking, n = r.asking+1, 2
-	case !found && r.asking > 1:
-		r.asking, n = r.asking-1, 0
+	case err == nil:
+		return c, idle
+	case hopeless(err):
+		r.stop(err)
+		<-r.ctx.Done()
+	default:
+		e.log.Warn().Err(err).Dur("pause", e.pace.now()).Msg("claiming rows failed")
+		if e.pace.now() == 0 {
+			clock.Sleep(e.clock, pollEvery, r.ctx.Done())
+		}
 	}
-	for range n {
-		r.permits <- struct{}{}
-	}
-}
-
-// drop removes a worker's permit to claim, unless it is the last permit of the run. It reports
-// whether it removed the permit.
-func (r *run) drop() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.asking == 1 {
-		return false
-	}
-	r.asking--
-	return true
+	return nil, failed
 }
 
 func (r *run) workOn(c *claimed) {

@@ -21,9 +21,6 @@ func (e *engine) finished(c *claimed) {
 	delete(e.claims, c.row.Mark.Batch)
 	e.leave(c.guard)
 	e.mu.Unlock()
-	if e.arrivals.isWaited() {
-		signal(e.woken)
-	}
 }
 
 // leave releases a slot in the background unless it is the current slot or has claims. The caller
@@ -214,7 +211,7 @@ func (e *engine) claimRow(guard *distlock.TryGuard, ask rows.Ask) (*claimed, err
 // ask returns the conditions for the next claim. If Config.Due is set, it reads the server's clock.
 // If Config.Key is set, it reads the held keys.
 func (e *engine) ask() (q question, err error) {
-	q = e.arrivals.asks()
+	q = question{sent: e.clock.Now().Mono}
 	q.Without = e.without()
 	if e.cfg.Due != "" {
 		q.Due, err = e.serverNow()
