@@ -229,7 +229,7 @@ func (e *engine) record(o outcome) {
 	if o.owed {
 		stop = e.life.Done() // Close tries to give the row back
 	}
-	logged, refusals := false, refusedPause/2
+	logged := false
 	for !o.recorded {
 		err := e.finish(o)
 		pause := max(e.pace.now(), leastPause)
@@ -253,8 +253,7 @@ func (e *engine) record(o outcome) {
 			e.background.Go(func() { e.record(o); e.owed.Add(-1) })
 			return
 		case refused:
-			refusals = min(2*refusals, refusedMost)
-			pause = refusals
+			pause = refusedPause
 		}
 		if !logged {
 			logged = true

@@ -230,14 +230,11 @@ func (e *engine) ask() (q question, err error) {
 type aside struct {
 	id    bson.RawValue
 	until time.Duration // monotonic
-	pause time.Duration
 }
 
-// A process claims a refused row again after a pause. The pause doubles from refusedPause to
-// refusedMost. A process sets at most mostAsides rows aside.
+// A process claims a refused row again after refusedPause. It sets at most mostAsides rows aside.
 const (
-	refusedPause = time.Minute
-	refusedMost  = time.Hour
+	refusedPause = 10 * time.Minute
 	mostAsides   = 1000
 )
 
@@ -255,40 +252,28 @@ func (e *engine) findRefused(guard *distlock.TryGuard, ask rows.Ask) (*claimed, 
 	if !isRefused(err) {
 		return c, err
 	}
-	if !e.setAside(id) {
-		return nil, fmt.Errorf("claim: more than %d rows are refused: %w", mostAsides, err)
-	}
 	if e.logOnce("refused " + rows.Key(id)) {
 		e.log.Error().Err(err).Str("row", rows.Text(id)).Msg("a row is set aside")
 	}
-	return nil, nil
-}
-
-// setAside sets a row aside. It returns false if there are too many of them.
-func (e *engine) setAside(id bson.RawValue) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	key := rows.Key(id)
 	if len(e.asides) >= mostAsides {
-		return false
+		return nil, fmt.Errorf("claim: more than %d rows are refused: %w", mostAsides, err)
 	}
-	pause := min(max(2*e.asides[key].pause, refusedPause), refusedMost)
-	e.asides[key] = aside{id, e.clock.Now().Mono + pause, pause}
-	return true
+	e.asides[rows.Key(id)] = aside{id, e.clock.Now().Mono + refusedPause}
+	return nil, nil
 }
 
 // The result contains the _ids of the rows that are set aside now.
 func (e *engine) without() (ids []bson.RawValue) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := e.clock.Now().Mono
 	for key, one := range e.asides {
-		switch {
-		case one.until > now:
-			ids = append(ids, one.id)
-		case now-one.until > one.pause: // the row was claimed, or is gone
+		if one.until <= e.clock.Now().Mono {
 			delete(e.asides, key)
+			continue
 		}
+		ids = append(ids, one.id)
 	}
 	return ids
 }
