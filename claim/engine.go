@@ -60,7 +60,6 @@ type engine struct {
 
 	arrivals   *arrivals
 	entering   chan struct{} // one element while the process takes a slot
-	asking     chan struct{} // one element while the server's clock is read
 	background sync.WaitGroup
 
 	mu      sync.Mutex                 // guards the rest
@@ -86,8 +85,7 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	mc := m.Config()
 	e := &engine{m: m, store: store, cfg: cfg, prefix: prefix + namespace + ":" + cfg.name(),
 		locks: mc.Database, clock: clock.From(ctx), limit: patience * mc.CommandTimeout,
-		entering: make(chan struct{}, 1), asking: make(chan struct{}, 1),
-		woken: make(chan struct{}, 1), due: make(chan struct{}, 1),
+		entering: make(chan struct{}, 1), woken: make(chan struct{}, 1), due: make(chan struct{}, 1),
 		claims: map[bson.ObjectID]*claimed{}, asides: map[string]aside{},
 		logged: map[string]bool{}}
 	e.base = rows.Alone(context.WithoutCancel(ctx))

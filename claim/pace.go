@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -71,32 +70,21 @@ const clockAge = time.Minute
 
 // serverNow estimates the time of the server's clock. The estimate is the time in the server's last
 // reply plus the time since that reply. The server's clock shows at least this time, unless it was
-// set back within clockAge. serverNow sends at most one command a minute. Pauses and due times use
+// set back within clockAge. Each caller sends at most one command a minute. Pauses and due times use
 // serverNow, so that the processes' own clocks do not matter.
 func (e *engine) serverNow() (time.Time, error) {
 	now, age := e.lastNow()
 	if age <= clockAge {
 		return now, nil
 	}
-	return sent(e, func(ctx context.Context) (time.Time, error) {
-		select { // another worker may read the clock now
-		case e.asking <- struct{}{}:
-			defer func() { <-e.asking }()
-		case <-ctx.Done():
-			return time.Time{}, context.Cause(ctx)
-		}
-		if now, age := e.lastNow(); age <= clockAge {
-			return now, nil
-		}
-		now, err := e.store.Now(ctx)
-		if err != nil {
-			return now, fmt.Errorf("claim: read the server's clock: %w", err)
-		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.said, e.replied = now, e.clock.Now().Mono
-		return now, nil
-	})
+	now, err := sent(e, e.store.Now)
+	if err != nil {
+		return now, fmt.Errorf("claim: read the server's clock: %w", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.said, e.replied = now, e.clock.Now().Mono
+	return now, nil
 }
 
 // lastNow estimates the server's time from its last reply, and returns the age of that reply. It

@@ -285,11 +285,8 @@ func (q *Queue[T]) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	what := "rows are being given back"
-	if running != nil && !clock.Over(running.ended) {
-		what = "handlers run"
-	}
-	return fmt.Errorf("claim: %s; the queue closes in the background: %w", what, context.Cause(ctx))
+	return fmt.Errorf("claim: handlers run, or rows are being given back; the queue closes in the "+
+		"background: %w", context.Cause(ctx))
 }
 
 func (e *engine) finishClose(running *run) {

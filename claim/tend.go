@@ -19,13 +19,11 @@ import (
 // tendEvery is the time between two rounds of tend.
 const tendEvery = 5 * time.Second
 
-// seldom is the number of rounds after which even an idle process reads its claims and wakes due
-// retries.
+// seldom is the number of rounds after which even an idle process reads its claims.
 const seldom = 60
 
 // tend checks the claims of this process every few seconds. A round sends one command if there are
-// claims, or if a reply was lost recently. An idle process sends at most three commands every five
-// minutes.
+// claims, or if a reply was lost recently. An idle process sends one command every five minutes.
 func (e *engine) tend() {
 	last := time.Duration(0) // how long the last command took
 	for round := 1; ; round++ {
@@ -42,7 +40,7 @@ func (e *engine) tend() {
 	}
 }
 
-func (e *engine) tendOnce(all bool) (err error) {
+func (e *engine) tendOnce(all bool) error {
 	guard := e.current()
 	e.mu.Lock()
 	needed := all || len(e.claims) > 0 || e.unsure || e.doubt > 0
@@ -51,12 +49,9 @@ func (e *engine) tendOnce(all bool) (err error) {
 	case guard != nil && guard.Err() != nil:
 		e.retire(guard)
 	case guard != nil && needed:
-		err = e.tendClaims(guard)
+		return e.tendClaims(guard)
 	}
-	if all {
-		err = errors.Join(err, e.wake())
-	}
-	return err
+	return nil
 }
 
 // tendClaims reads the rows that are claimed under a slot, with one command. Then it does the
