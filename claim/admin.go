@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -123,30 +122,13 @@ func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	return a.store.Retry(ctx, raw)
 }
 
-// RetryAll is Retry for all dead rows, with about 11 commands per thousand.
+// RetryAll is Retry for all dead rows, with one command. If the server refuses a row, RetryAll makes
+// at least a thousand other rows ready, and returns the number of some of them with an error.
 func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
-	var ids []bson.RawValue
-	var refused error // returned at the end, because the server changes the other rows
-	flush := func() error {
-		one, err := a.store.Retry(ctx, ids)
-		n, ids = n+one, nil
-		if isRefused(err) {
-			refused, err = fmt.Errorf("claim: retry dead rows: %w", err), nil
-		}
-		return err
+	if err := usable(ctx); err != nil {
+		return 0, err
 	}
-	for row, err := range a.List(ctx, StateDead) {
-		if err != nil && !is[*rows.Malformed](err) {
-			return n, err
-		}
-		if ids = append(ids, row.ID); len(ids) == 1000 {
-			if err := flush(); err != nil {
-				return n, err
-			}
-		}
-	}
-	err = flush()
-	return n, cmp.Or(err, refused)
+	return a.store.RetryAll(ctx)
 }
 
 // Delete removes the documents of the given rows in the given state, StateDead or StateDone. It
@@ -198,8 +180,8 @@ func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	return problems, err
 }
 
-// Repair makes up to 1,000 claimed rows without a valid slot or session ready, as Retry does. A row
-// with a malformed fence still cannot be claimed.
+// Repair makes claimed rows without a valid slot or session ready, as Retry does. A row with a
+// malformed fence still cannot be claimed.
 func (a *Admin) Repair(ctx context.Context) (int, error) {
 	if err := usable(ctx); err != nil {
 		return 0, err

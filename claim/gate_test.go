@@ -94,8 +94,8 @@ func (g *gate) Claimed(ctx context.Context, of rows.Slot) ([]rows.Row, error) {
 	return pass(ctx, g, "claimed", func() ([]rows.Row, error) { return g.Store.Claimed(ctx, of) })
 }
 
-func (g *gate) Read(ctx context.Context, id bson.RawValue, whole bool) (*rows.Row, error) {
-	return pass(ctx, g, "current", func() (*rows.Row, error) { return g.Store.Read(ctx, id, whole) })
+func (g *gate) Read(ctx context.Context, id bson.RawValue) (*rows.Row, error) {
+	return pass(ctx, g, "current", func() (*rows.Row, error) { return g.Store.Read(ctx, id) })
 }
 
 func (g *gate) Wake(ctx context.Context, now time.Time) (int, error) {

@@ -103,7 +103,7 @@ func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) er
 	})
 	if gone {
 		known = false // an earlier run may have been committed
-		if row, bad := e.reread(c.row.ID, false); bad == nil {
+		if row, bad := e.reread(c.row.ID); bad == nil {
 			known, err = true, lost(c, row)
 			if row != nil && row.Mark.Batch == c.row.Mark.Batch && row.Mark.State == rows.Done {
 				err = nil
@@ -293,7 +293,7 @@ func (e *engine) finish(o outcome) error {
 		return err
 	}
 	if n == 0 {
-		row, err := e.reread(c.row.ID, false)
+		row, err := e.reread(c.row.ID)
 		switch {
 		case err != nil:
 			return err
@@ -336,10 +336,8 @@ func (e *engine) sendEnds(ends ...rows.Ending) (int, error) {
 }
 
 // reread returns the row with the given _id, or nil if the row is gone.
-func (e *engine) reread(id bson.RawValue, document bool) (*rows.Row, error) {
-	return sent(e, func(ctx context.Context) (*rows.Row, error) {
-		return e.store.Read(ctx, id, document)
-	})
+func (e *engine) reread(id bson.RawValue) (*rows.Row, error) {
+	return sent(e, func(ctx context.Context) (*rows.Row, error) { return e.store.Read(ctx, id) })
 }
 
 // contradicts reports whether the mark of a row shows that the server did not apply the ending. The

@@ -95,7 +95,7 @@ func (e *engine) findLost(guard *distlock.TryGuard, before map[bson.ObjectID]*cl
 			c.isCurrent(there[rows.Key(c.row.ID)]) {
 			continue
 		}
-		now, err := e.reread(c.row.ID, false)
+		now, err := e.reread(c.row.ID)
 		if err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (e *engine) makeDead(end rows.Ending) (int, error) {
 	if n == 0 || err != nil || e.cfg.OnDead == nil {
 		return n, e.unlessRefused("rescue", err)
 	}
-	row, err := e.reread(end.ID, true)
+	row, err := e.reread(end.ID)
 	if row == nil {
 		e.log.Warn().Err(err).Str("row", rows.Text(end.ID)).Msg("OnDead is not called for a rescued row")
 		return n, nil

@@ -64,6 +64,12 @@ func (m *Mongo) Retry(ctx context.Context, ids []bson.RawValue) (int, error) {
 	return m.each(ctx, ids, m.mine(m.is(Dead)), m.unset("state", "attempts", "deadAt"))
 }
 
+// RetryAll is Retry for all dead rows.
+func (m *Mongo) RetryAll(ctx context.Context) (int, error) {
+	return m.changeAll(ctx, change{filter: m.mine(m.is(Dead)),
+		update: bson.D{m.unset("state", "attempts", "deadAt")}})
+}
+
 // Remove removes the documents of rows with the given _ids. It removes only rows that reached the
 // given state, Dead or Done, before the given time. If the time is zero, any time matches.
 func (m *Mongo) Remove(ctx context.Context, state State, before time.Time, ids []bson.RawValue) (
@@ -100,7 +106,7 @@ func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (St
 		if n, err := m.update(ctx, change{id, works, marked}); n > 0 || err != nil {
 			return Claimed, err
 		}
-		row, err := m.Read(ctx, id, false)
+		row, err := m.Read(ctx, id)
 		if err != nil || row == nil || row.Mark.State == Dead || row.Mark.State == Done {
 			return "", err
 		}
@@ -219,6 +225,22 @@ func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, filter bson.D, up
 	return m.carryOut(ctx, "update", changes...)
 }
 
+// changeAll carries out the changes, which are updates, with one command. If the server refuses to
+// change a row of the first change, it may also leave other rows of that change unchanged. In that
+// case changeAll changes up to a thousand rows one by one, with two more commands.
+func (m *Mongo) changeAll(ctx context.Context, first change, more ...change) (int, error) {
+	n, err := m.carryOut(ctx, "update", append([]change{first}, more...)...)
+	if !errors.Is(err, ErrRefused) {
+		return n, err
+	}
+	ids, err := m.lot(ctx, first.filter)
+	if err != nil || len(ids) == 0 {
+		return n, err
+	}
+	others, err := m.each(ctx, ids, first.filter, first.update...)
+	return n + others, err
+}
+
 // If ctx has a transaction, the update is part of that transaction.
 func (m *Mongo) update(ctx context.Context, c change) (int, error) {
 	result, err := m.rows.UpdateOne(ctx, c.filter, c.update)
@@ -269,27 +291,21 @@ var parts = []part{
 
 const mostCount = 1 << 53
 
-// problem describes an error in the part of a row. If the part is valid, it returns an empty
-// string.
-func (p part) problem(in bson.Raw, state State) string {
+// isValid reports whether the part of a row in the given state has the necessary type and value.
+func (p part) isValid(in bson.Raw, state State) bool {
 	v, err := in.LookupErr(p.name)
 	switch {
 	case p.of != "" && p.of != state, p.of == "" && err != nil:
-	case err != nil:
-		return fmt.Sprintf("is absent in a %s row", state)
+		return true
 	case p.kind == bson.TypeInt64:
-		switch n, ok := v.AsInt64OK(); {
-		case !ok || v.Type == bson.TypeDecimal128:
-			return fmt.Sprintf("is a %s, not a number", v.Type)
-		case n < 0 || n > mostCount || v.Type == bson.TypeDouble && !(v.Double() >= 0):
-			return fmt.Sprintf("is %s, not a number from zero to 2^53", v)
-		}
-	case v.Type != p.kind:
-		return fmt.Sprintf("is a %s, not a %s", v.Type, p.kind)
-	case p.name == "slot" && !strings.HasPrefix(v.StringValue(), SlotPrefix):
-		return fmt.Sprintf("is %s, not the name of a slot", v)
+		n, ok := v.AsInt64OK()
+		return ok && v.Type != bson.TypeDecimal128 && n >= 0 && n <= mostCount &&
+			(v.Type != bson.TypeDouble || v.Double() >= 0)
+	case p.name == "slot":
+		name, _ := v.StringValueOK()
+		return strings.HasPrefix(name, SlotPrefix)
 	}
-	return ""
+	return v.Type == p.kind
 }
 
 func count(in bson.Raw, name string) int64 {
@@ -384,7 +400,7 @@ func (m *Mongo) problem(doc bson.Raw) Malformed {
 	one := Malformed{ID: doc.Lookup("_id"), Field: m.Field, Problem: "has a part of a wrong type"}
 	if field := ListIn(doc, m.Key); field != "" {
 		one.Field, one.Problem = field, ManyKeys
-	} else if v := lookup(doc, m.Due); !v.IsZero() && v.Type != bson.TypeDateTime {
+	} else if v := Lookup(doc, m.Due); !v.IsZero() && v.Type != bson.TypeDateTime {
 		one.Field = m.Due
 		one.Problem = fmt.Sprintf("is a %s, and Config.Due needs a date: the row is never due", v.Type)
 	}
@@ -392,14 +408,9 @@ func (m *Mongo) problem(doc bson.Raw) Malformed {
 }
 
 // Repair makes rows ready that are claimed but have no valid slot or session, and resets their
-// attempts. It does not change a malformed fence. It changes at most a thousand rows, and sends two
-// commands.
+// attempts. It does not change a malformed fence.
 func (m *Mongo) Repair(ctx context.Context) (int, error) {
-	is := m.mine(m.is(Claimed), e("$or", m.oddState()))
-	ids, err := m.lot(ctx, is)
-	if err != nil || len(ids) == 0 {
-		return 0, err
-	}
-	return m.each(ctx, ids, is,
-		m.unset("state", "locks", "slot", "slotFence", "session", "batch", "cancelled", "attempts"))
+	return m.changeAll(ctx, change{filter: m.mine(m.is(Claimed), e("$or", m.oddState())),
+		update: bson.D{m.unset("state", "locks", "slot", "slotFence", "session", "batch", "cancelled",
+			"attempts")}})
 }

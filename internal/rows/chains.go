@@ -10,21 +10,14 @@ import (
 
 // Rows with the same value in the field Options.Key form a chain. This value is the key of the
 // chain. At any time, at most one row of a chain holds the key. A row holds its key from its first
-// claim until it is done or dead.
-
-// KeyOf returns the value of the given field in a document, and whether the document has the field.
-// A document without the field belongs to no chain.
-func KeyOf(doc bson.Raw, key string) (bson.RawValue, bool) {
-	v := lookup(doc, key)
-	return v, !v.IsZero()
-}
+// claim until it is done or dead. A row without the field belongs to no chain.
 
 // ListIn returns the first field on a dotted path whose value is a list, for example a.b on the
 // path a.b.c. If no value is a list, it returns an empty string. A document with a list would be in
 // several chains.
 func ListIn(doc bson.Raw, key string) string {
 	for _, path := range paths(key) {
-		if lookup(doc, path).Type == bson.TypeArray {
+		if Lookup(doc, path).Type == bson.TypeArray {
 			return path
 		}
 	}
@@ -98,8 +91,8 @@ func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	}
 	size := 0
 	for _, doc := range docs {
-		key, ok := KeyOf(doc, m.Key)
-		if size += len(key.Value); ok && key.Type != bson.TypeNull && size <= mostHeldBytes {
+		key := Lookup(doc, m.Key)
+		if size += len(key.Value); key.Type != 0 && key.Type != bson.TypeNull && size <= mostHeldBytes {
 			keys = append(keys, key) // null may be a missing key, which has the same index entry
 		}
 	}

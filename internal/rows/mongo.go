@@ -204,8 +204,7 @@ func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, erro
 		id := docs[0].Lookup("_id")
 		result, err := m.rows.UpdateOne(ctx, only(id, m.wanted(ask)), m.claiming(c))
 		if m.Key != "" && has(err, codeDuplicate) {
-			key, _ := KeyOf(docs[0], m.Key)
-			return nil, &HeldError{key}
+			return nil, &HeldError{Lookup(docs[0], m.Key)}
 		}
 		if err != nil {
 			return nil, err
@@ -323,12 +322,8 @@ func (m *Mongo) Claimed(ctx context.Context, slot Slot) ([]Row, error) {
 	return found, err
 }
 
-func (m *Mongo) Read(ctx context.Context, id bson.RawValue, document bool) (*Row, error) {
-	opts := options.Find()
-	if !document {
-		opts.SetProjection(m.mark())
-	}
-	found, _, err := m.find(ctx, d("_id", id), opts)
+func (m *Mongo) Read(ctx context.Context, id bson.RawValue) (*Row, error) {
+	found, _, err := m.find(ctx, d("_id", id), options.Find())
 	if len(found) == 0 {
 		return nil, err
 	}
@@ -338,17 +333,9 @@ func (m *Mongo) Read(ctx context.Context, id bson.RawValue, document bool) (*Row
 func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	sound := e("$nor", bson.A{d(m.at("state"), d("$type", "array"))})
 	due := bson.D{m.is(Retrying), m.e("notBefore", d("$lte", now)), sound}
-	ready := m.unset("state", "notBefore")
+	ready := bson.D{m.unset("state", "notBefore")}
 	byHand := change{filter: bson.D{m.is(Ready), sound}, update: bson.D{m.unset("state")}}
-	n, err := m.carryOut(ctx, "update", change{filter: due, update: bson.D{ready}}, byHand)
-	if !errors.Is(err, ErrRefused) {
-		return n, err
-	}
-	ids, err := m.lot(ctx, due)
-	if err != nil || len(ids) == 0 {
-		return 0, err
-	}
-	return m.each(ctx, ids, due, ready)
+	return m.changeAll(ctx, change{filter: due, update: ready}, byHand)
 }
 
 // Slots uses $group, because the command distinct has no time limit on the embedded server.
@@ -380,12 +367,13 @@ func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Even
 	return found, m.failed("find", err)
 }
 
-func lookup(doc bson.Raw, path string) bson.RawValue {
+// Lookup returns the value of a dotted field, or a zero value if the document has no such field.
+func Lookup(doc bson.Raw, path string) bson.RawValue {
 	return doc.Lookup(strings.Split(path, ".")...)
 }
 
 func dateIn(doc bson.Raw, path string) time.Time {
-	at, _ := lookup(doc, path).TimeOK()
+	at, _ := Lookup(doc, path).TimeOK()
 	return at.UTC()
 }
 

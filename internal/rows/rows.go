@@ -4,6 +4,7 @@
 package rows
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -174,9 +175,8 @@ type Store interface {
 	// Claimed returns the rows that are claimed under a slot, without their documents. It returns at
 	// most MostClaimed rows.
 	Claimed(ctx context.Context, slot Slot) ([]Row, error)
-	// Read returns the row with the given _id, or nil if the row is gone. If document is true, the row
-	// includes its document.
-	Read(ctx context.Context, id bson.RawValue, document bool) (*Row, error)
+	// Read returns the row with the given _id, or nil if the row is gone.
+	Read(ctx context.Context, id bson.RawValue) (*Row, error)
 	// Wake makes retries ready that are due at the given time, and returns the number of changed rows.
 	// If the server refuses to change a row, Wake sends two more commands.
 	Wake(ctx context.Context, now time.Time) (int, error)
@@ -265,8 +265,9 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 		m.State = State(s)
 	}
 	for _, p := range parts {
-		if problem := p.problem(in, m.State); problem != "" {
-			return bad(field+"."+p.name, problem)
+		if !p.isValid(in, m.State) {
+			return bad(field+"."+p.name, fmt.Sprintf("is %s, which is not valid in a %s row",
+				cmp.Or(Text(in.Lookup(p.name)), "absent"), m.State))
 		}
 	}
 	m.Fence, m.Attempts, m.SlotFence = count(in, "fence"), count(in, "attempts"), count(in, "slotFence")

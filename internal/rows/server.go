@@ -122,8 +122,8 @@ func (m *Mongo) setting(doc any) (bson.D, error) {
 	return set, nil
 }
 
-// prepareUnique creates the index of InsertUnique, once in each process. If the user may not create
-// the index, it must exist already.
+// prepareUnique creates the index of InsertUnique if it does not exist. It does so once in each
+// process.
 func (m *Mongo) prepareUnique(ctx context.Context) error {
 	if m.unique.Load() {
 		return nil
@@ -132,11 +132,9 @@ func (m *Mongo) prepareUnique(ctx context.Context) error {
 		return errAgain
 	}
 	i := index{keys: bson.D{m.e("unique", 1)}, unique: true, sparse: true}
-	err := m.create(ctx, i)
-	if has(err, codeUnauthorized) {
-		if there, failed := m.there(ctx); failed == nil && isUnique(there[i.name()]) {
-			err = nil
-		}
+	there, err := m.there(ctx)
+	if err == nil && !isUnique(there[i.name()]) {
+		err = m.create(ctx, i)
 	}
 	if err == nil {
 		err = m.enforced(ctx, i.keys, bson.D{m.e("unique", "")})

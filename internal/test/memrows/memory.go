@@ -217,8 +217,7 @@ func (m *Memory) Claim(_ context.Context, c rows.Claim, ask rows.Ask) (*rows.Row
 		return nil, err
 	}
 	if holder := m.holder(r.key); holder != nil && holder != r {
-		key, _ := rows.KeyOf(r.Doc, m.key)
-		return nil, &rows.HeldError{Key: key}
+		return nil, &rows.HeldError{Key: rows.Lookup(r.Doc, m.key)}
 	}
 	r.Mark.Holds = m.key
 	r.Mark.Locks, r.Mark.Slot, r.Mark.SlotFence = c.Locks, c.Slot, c.SlotFence
@@ -244,8 +243,8 @@ func (m *Memory) Held(context.Context) (keys []bson.RawValue, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.byAge() {
-		key, ok := rows.KeyOf(r.Doc, m.key) // null for a missing key, as in MongoDB's index
-		if ok && key.Type != bson.TypeNull && r.Mark.Holds != "" {
+		key := rows.Lookup(r.Doc, m.key) // null for a missing key, as in MongoDB's index
+		if key.Type != 0 && key.Type != bson.TypeNull && r.Mark.Holds != "" {
 			keys = append(keys, key)
 		}
 	}
@@ -322,7 +321,7 @@ func (m *Memory) Claimed(_ context.Context, slot rows.Slot) ([]rows.Row, error) 
 	}), nil
 }
 
-func (m *Memory) Read(_ context.Context, id bson.RawValue, _ bool) (*rows.Row, error) {
+func (m *Memory) Read(_ context.Context, id bson.RawValue) (*rows.Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.rows[rows.Key(id)]

@@ -125,7 +125,7 @@ func (m *Memory) insert(doc any) (*record, error) {
 		due, ok := r.Doc.Lookup(m.due...).TimeOK()
 		r.due, r.never = due.UTC(), !ok
 	}
-	if key, ok := rows.KeyOf(r.Doc, m.key); ok && m.key != "" {
+	if key := rows.Lookup(r.Doc, m.key); key.Type != 0 && m.key != "" {
 		r.key, r.list = keyText(key), rows.ListIn(r.Doc, m.key) != ""
 	}
 	m.rows[rows.Key(r.ID)] = r

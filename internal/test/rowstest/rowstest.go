@@ -111,7 +111,7 @@ func (s *suite) end(want int, ends ...rows.Ending) {
 
 func (s *suite) now(row rows.Row) rows.Row {
 	s.t.Helper()
-	found := check(s.Read(s.ctx, row.ID, true))(s)
+	found := check(s.Read(s.ctx, row.ID))(s)
 	if found == nil {
 		s.t.Fatalf("row %v is gone", row.ID)
 	}
