@@ -2,9 +2,7 @@
 package memrows
 
 import (
-	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -19,13 +17,10 @@ import (
 // they have one, then by age. Its methods are safe for concurrent use. [rows.Store] documents the
 // methods that have no comment here.
 type Memory struct {
-	mu      sync.Mutex // guards all
-	rows    map[string]*record
-	ready   []*record
-	counts  map[rows.State]int64
+	mu      sync.Mutex // guards the rest
+	all     []*record  // the oldest first
 	hearers map[*func(rows.Event)]struct{}
 	done    map[string]int
-	came    int64
 	refuses func(rows.Row) error
 	due     []string // path of the field with the due time; nil if all rows are due
 	key     string   // field of the keys of chains
@@ -34,20 +29,19 @@ type Memory struct {
 
 var _ rows.Store = (*Memory)(nil)
 
-// A record is a row and its index entries.
+// A record is a row and its sort and chain keys.
 type record struct {
 	rows.Row
-	age   int64 // position in the order of insertion
-	due   time.Time
-	never bool   // the row has no date
-	key   string // key of its chain; empty if the row is in no chain
-	list  bool   // its key is a list
+	due  time.Time // the date never if the row has none
+	key  string    // key of its chain; empty if the row is in no chain
+	list bool      // its key is a list
 }
+
+var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // New returns an empty store. It uses only the options Due and Key.
 func New(o rows.Options) *Memory {
-	m := &Memory{rows: map[string]*record{}, counts: map[rows.State]int64{},
-		hearers: map[*func(rows.Event)]struct{}{}, done: map[string]int{}, key: o.Key}
+	m := &Memory{hearers: map[*func(rows.Event)]struct{}{}, done: map[string]int{}, key: o.Key}
 	if o.Due != "" {
 		m.due = strings.Split(o.Due, ".")
 	}
@@ -70,13 +64,10 @@ func (m *Memory) Pause(paused bool) {
 }
 
 // All returns a copy of every row, the oldest first.
-func (m *Memory) All() (all []rows.Row) {
+func (m *Memory) All() []rows.Row {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range m.byAge() {
-		all = append(all, r.Row)
-	}
-	return all
+	return m.those(func(*record) bool { return true })
 }
 
 // Dones returns the number of times that End has marked a row done.
@@ -90,70 +81,56 @@ func (m *Memory) Dones(id bson.RawValue) int {
 func (m *Memory) Edit(id bson.RawValue, edit func(*rows.Mark)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.rows[rows.Key(id)]
-	mark := r.Mark
-	edit(&mark)
-	to := mark.State
-	mark.State = r.Mark.State
-	r.Mark = mark
-	m.turn(r, to)
+	r := m.row(id)
+	edit(&r.Mark)
+	m.turn(r, r.Mark.State)
 }
 
-func (m *Memory) remove(r *record) {
-	m.turn(r, rows.Dead)
-	m.counts[rows.Dead]--
-	delete(m.rows, rows.Key(r.ID))
-}
-
-func (m *Memory) byAge() []*record {
-	return slices.SortedFunc(maps.Values(m.rows), func(a, b *record) int {
-		return cmp.Compare(a.age, b.age)
-	})
-}
-
-// before compares rows by due time, then by age. Rows without a date are last.
-func before(a, b *record) int {
-	if a.never != b.never {
-		if a.never {
-			return 1
+// row returns the row with the given _id, or nil.
+func (m *Memory) row(id bson.RawValue) *record {
+	for _, r := range m.all {
+		if r.ID.Equal(id) {
+			return r
 		}
-		return -1
 	}
-	return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.age, b.age))
+	return nil
 }
 
+// ready returns the ready rows by due time, then by age. Rows without a date are last.
+func (m *Memory) ready() []*record {
+	found := slices.DeleteFunc(slices.Clone(m.all), func(r *record) bool {
+		return r.Mark.State != rows.Ready
+	})
+	slices.SortStableFunc(found, func(a, b *record) int { return a.due.Compare(b.due) })
+	return found
+}
+
+// turn changes the state of a row and reports the event.
 func (m *Memory) turn(r *record, to rows.State) {
-	if r.Mark.State == rows.Ready {
-		m.ready = slices.DeleteFunc(m.ready, func(one *record) bool { return one == r })
-	}
-	m.counts[r.Mark.State]--
-	m.enter(r, to)
-}
-
-func (m *Memory) enter(r *record, to rows.State) {
 	r.Mark.State = to
-	m.counts[to]++
+	event := rows.Event{ID: r.ID}
 	switch to {
 	case rows.Ready:
-		at, _ := slices.BinarySearchFunc(m.ready, r, before)
-		m.ready = slices.Insert(m.ready, at, r)
-		event := rows.Event{Kind: rows.Arrived, ID: r.ID}
-		if m.due != nil && r.Mark.Fence == 0 {
-			if r.never {
-				return
-			}
+		event.Kind = rows.Arrived
+		if r.Mark.Fence == 0 {
 			event.Due = r.due
 		}
-		m.report(event)
+		if event.Due.Equal(never) {
+			return
+		}
 	case rows.Claimed:
-		m.report(rows.Event{Kind: rows.Taken, ID: r.ID})
+		event.Kind = rows.Taken
 	case rows.Dead, rows.Done:
 		r.Mark.Cancelled = false
-		if held := r.Mark.Holds != ""; held {
-			r.Mark.Holds = ""
-			m.report(rows.Event{Kind: rows.Freed, ID: r.ID})
+		if r.Mark.Holds == "" {
+			return
 		}
+		r.Mark.Holds = ""
+		event.Kind = rows.Freed
+	default:
+		return
 	}
+	m.report(event)
 }
 
 func (m *Memory) report(event rows.Event) {
@@ -178,7 +155,7 @@ func (m *Memory) first(ask rows.Ask) *record {
 		return all
 	}
 	without, held := set(ask.Without), set(ask.Held)
-	for _, r := range m.ready {
+	for _, r := range m.ready() {
 		if !m.isDue(r, ask.Due) {
 			return nil
 		}
@@ -191,14 +168,14 @@ func (m *Memory) first(ask rows.Ask) *record {
 }
 
 func (m *Memory) isDue(r *record, at time.Time) bool {
-	return m.due == nil || !r.never && !r.due.After(at)
+	return m.due == nil || !r.due.After(at)
 }
 
 func (m *Memory) holder(key string) *record {
 	if key == "" {
 		return nil
 	}
-	for _, r := range m.rows {
+	for _, r := range m.all {
 		if r.key == key && r.Mark.Holds != "" {
 			return r
 		}
@@ -242,7 +219,7 @@ func (m *Memory) First(_ context.Context, ask rows.Ask) (bson.RawValue, error) {
 func (m *Memory) Held(context.Context) (keys []bson.RawValue, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range m.byAge() {
+	for _, r := range m.all {
 		key := rows.Lookup(r.Doc, m.key) // null for a missing key, as in MongoDB's index
 		if key.Type != 0 && key.Type != bson.TypeNull && r.Mark.Holds != "" {
 			keys = append(keys, key)
@@ -254,7 +231,7 @@ func (m *Memory) Held(context.Context) (keys []bson.RawValue, err error) {
 func (m *Memory) Settle(context.Context) (n int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range m.rows {
+	for _, r := range m.all {
 		if r.Mark.Holds != "" && (r.Mark.State == rows.Dead || r.Mark.State == rows.Done) {
 			r.Mark.Holds = ""
 			n++
@@ -267,7 +244,7 @@ func (m *Memory) End(_ context.Context, endings ...rows.Ending) (n int, err erro
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range endings {
-		r := m.rows[rows.Key(e.ID)]
+		r := m.row(e.ID)
 		if r == nil || r.Mark.Cancelled && (e.To == rows.Retrying || e.To == rows.Ready) {
 			continue
 		}
@@ -304,7 +281,7 @@ func (m *Memory) end(r *record, e rows.Ending) {
 }
 
 func (m *Memory) those(match func(*record) bool) (found []rows.Row) {
-	for _, r := range m.byAge() {
+	for _, r := range m.all {
 		if match(r) {
 			found = append(found, r.Row)
 		}
@@ -324,7 +301,7 @@ func (m *Memory) Claimed(_ context.Context, slot rows.Slot) ([]rows.Row, error) 
 func (m *Memory) Read(_ context.Context, id bson.RawValue) (*rows.Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.rows[rows.Key(id)]
+	r := m.row(id)
 	if r == nil {
 		return nil, nil
 	}
@@ -335,7 +312,7 @@ func (m *Memory) Read(_ context.Context, id bson.RawValue) (*rows.Row, error) {
 func (m *Memory) Wake(_ context.Context, now time.Time) (n int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range m.byAge() {
+	for _, r := range m.all {
 		if r.Mark.State != rows.Retrying || r.Mark.NotBefore.After(now) || r.Mark.NotBefore.IsZero() {
 			continue
 		}

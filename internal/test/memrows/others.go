@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -15,7 +16,7 @@ import (
 func (m *Memory) Cancel(_ context.Context, now time.Time, id bson.RawValue) (rows.State, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.rows[rows.Key(id)]
+	r := m.row(id)
 	if r == nil || r.Mark.State == rows.Dead || r.Mark.State == rows.Done {
 		return "", nil
 	}
@@ -34,25 +35,26 @@ func (m *Memory) Cancel(_ context.Context, now time.Time, id bson.RawValue) (row
 func (m *Memory) Purge(_ context.Context, state rows.State, before time.Time) (n int, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range m.rows {
+	m.all = slices.DeleteFunc(m.all, func(r *record) bool {
 		at := r.Mark.DoneAt
 		if state == rows.Dead {
 			at = r.Mark.DeadAt
 		}
-		if r.Mark.State == state && n < 1000 &&
-			(before.IsZero() || !at.IsZero() && at.Before(before)) {
-			m.remove(r)
+		old := r.Mark.State == state && n < 1000 &&
+			(before.IsZero() || !at.IsZero() && at.Before(before))
+		if old {
 			n++
 		}
-	}
+		return old
+	})
 	return n, nil
 }
 
 func (m *Memory) Later(_ context.Context, after time.Time, n int) (found []rows.Event, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range m.ready {
-		if m.due != nil && len(found) < n && !r.never && r.due.After(after) {
+	for _, r := range m.ready() {
+		if len(found) < n && r.due != never && r.due.After(after) {
 			found = append(found, rows.Event{Kind: rows.Arrived, ID: r.ID, Due: r.due})
 		}
 	}
@@ -67,7 +69,7 @@ func (m *Memory) Count(_ context.Context, most int64) (d rows.Depth, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := now()
-	for _, r := range m.ready {
+	for _, r := range m.ready() {
 		switch {
 		case r.list:
 			d.Odd++
@@ -77,9 +79,13 @@ func (m *Memory) Count(_ context.Context, most int64) (d rows.Depth, _ error) {
 			d.Later++
 		}
 	}
-	d.Claimed, d.Retrying, d.Dead = m.counts[rows.Claimed], m.counts[rows.Retrying], m.counts[rows.Dead]
+	counts := map[rows.State]int64{}
+	for _, r := range m.all {
+		counts[r.Mark.State]++
+	}
+	d.Claimed, d.Retrying, d.Dead = counts[rows.Claimed], counts[rows.Retrying], counts[rows.Dead]
 	if most == 0 {
-		d.Done = m.counts[rows.Done]
+		d.Done = counts[rows.Done]
 		return d, nil
 	}
 	for _, n := range []*int64{&d.Ready, &d.Later, &d.Claimed, &d.Retrying, &d.Dead, &d.Odd} {
@@ -92,7 +98,7 @@ func (m *Memory) Count(_ context.Context, most int64) (d rows.Depth, _ error) {
 			}
 		}
 	}
-	for _, r := range m.rows {
+	for _, r := range m.all {
 		if at := r.Mark.NotBefore; r.Mark.State == rows.Retrying && (d.Retry.IsZero() || at.Before(d.Retry)) {
 			d.Retry = at
 		}
@@ -116,27 +122,28 @@ func (m *Memory) insert(doc any) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.came++
-	r := &record{Row: rows.Row{ID: bson.Raw(raw).Lookup("_id"), Doc: raw}, age: m.came}
-	if r.ID.IsZero() || m.rows[rows.Key(r.ID)] != nil {
+	r := &record{Row: rows.Row{ID: bson.Raw(raw).Lookup("_id"), Doc: raw}}
+	if r.ID.IsZero() || m.row(r.ID) != nil {
 		return nil, errors.New("a row in memory needs an _id of its own")
 	}
 	if m.due != nil {
-		due, ok := r.Doc.Lookup(m.due...).TimeOK()
-		r.due, r.never = due.UTC(), !ok
+		r.due = never
+		if due, ok := r.Doc.Lookup(m.due...).TimeOK(); ok {
+			r.due = due.UTC()
+		}
 	}
 	if key := rows.Lookup(r.Doc, m.key); key.Type != 0 && m.key != "" {
 		r.key, r.list = keyText(key), rows.ListIn(r.Doc, m.key) != ""
 	}
-	m.rows[rows.Key(r.ID)] = r
-	m.enter(r, rows.Ready)
+	m.all = append(m.all, r)
+	m.turn(r, rows.Ready)
 	return r, nil
 }
 
 func (m *Memory) InsertUnique(_ context.Context, key string, doc any) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range m.rows {
+	for _, r := range m.all {
 		if r.Mark.Unique == key {
 			return false, nil
 		}
