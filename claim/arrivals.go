@@ -144,27 +144,15 @@ func (a *arrivals) isAtEnd() bool {
 	return !a.end.IsZero() && (len(a.rows) == 0 || a.server().After(a.end))
 }
 
-// A question contains the conditions of a claim, and the time before the claim.
-type question struct {
-	rows.Ask
-	sent time.Duration
-}
-
-// answered records the result of a claim, and adapts the spread and the time between polls to it.
-// If no row was ready, c is nil. In that case answered forgets the rows that were known and due at
-// the time of the claim. These rows are not ready, belong to another queue, or wait for a key.
-func (a *arrivals) answered(why reason, q question, c *claimed) {
+// answered records the result of a claim that was sent at the given time, and adapts the spread and
+// the time between polls to it. If no row was ready, c is nil.
+func (a *arrivals) answered(why reason, sent time.Duration, ask rows.Ask, c *claimed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known := false
 	if c != nil {
-		var one arrival
-		key := rows.Key(c.row.ID)
-		if one, known = a.rows[key]; known && one.at < q.sent {
-			delete(a.rows, key)
-		}
-	} else {
-		a.empty(q)
+		_, known = a.rows[rows.Key(c.row.ID)]
+		delete(a.rows, rows.Key(c.row.ID))
 	}
 	switch {
 	case why == heard && c == nil:
@@ -177,25 +165,28 @@ func (a *arrivals) answered(why reason, q question, c *claimed) {
 		a.polls, a.sure = fewPolls, false
 	}
 	if c == nil {
-		a.poll = a.now() + jittered(a.clock, a.polls)
+		a.empty(sent, ask)
 	}
 }
 
-// empty records that no row was ready. The caller holds mu.
-func (a *arrivals) empty(q question) {
-	a.blocked = len(q.Held) > 0
+// empty records that no row was ready. It forgets the rows that were known and due when the claim
+// was sent. These rows are not ready, belong to another queue, or wait for a key. The caller holds
+// mu.
+func (a *arrivals) empty(sent time.Duration, ask rows.Ask) {
+	a.blocked = len(ask.Held) > 0
 	for key, one := range a.rows {
-		if one.at < q.sent && !one.due.After(q.Due) {
+		if one.at < sent && !one.due.After(ask.Due) {
 			delete(a.rows, key)
 		}
 	}
-	a.sure = a.open && a.since < q.sent
-	if a.blocked && a.freed >= q.sent { // a key may be free now
+	a.sure = a.open && a.since < sent
+	if a.blocked && a.freed >= sent { // a key may be free now
 		a.add("", time.Time{})
 	}
 	if a.isAtEnd() {
 		a.planned, a.end = false, time.Time{}
 	}
+	a.poll = a.now() + jittered(a.clock, a.polls)
 }
 
 type reason int

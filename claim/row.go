@@ -315,7 +315,7 @@ func (e *engine) finish(o outcome) error {
 func (e *engine) ended(c *claimed, end rows.Ending) {
 	outcome := string(end.To)
 	switch {
-	case end.To == rows.Ready || end.Keep && end.To == rows.Retrying:
+	case end.To == rows.Ready || end.To == rows.Retrying && end.Error == "":
 		outcome = "given_back"
 	case end.To == rows.Dead:
 		row := c.row

@@ -152,17 +152,18 @@ func (e *engine) claim(why reason) (*claimed, error) {
 	var busy []bson.RawValue
 	const tries = 100
 	for range tries {
-		q, err := e.ask()
+		at := e.clock.Now().Mono
+		ask, err := e.ask()
 		if err != nil {
 			return nil, err
 		}
-		q.Held = append(q.Held, busy...)
-		c, err := e.claimRow(guard, q.Ask)
+		ask.Held = append(ask.Held, busy...)
+		c, err := e.claimRow(guard, ask)
 		if err == nil {
-			e.arrivals.answered(why, q, c)
+			e.arrivals.answered(why, at, ask, c)
 		}
 		if isRefused(err) {
-			if c, err = e.findRefused(guard, q.Ask); c == nil && err == nil {
+			if c, err = e.findRefused(guard, ask); c == nil && err == nil {
 				continue
 			}
 		}
@@ -210,19 +211,18 @@ func (e *engine) claimRow(guard *distlock.TryGuard, ask rows.Ask) (*claimed, err
 
 // ask returns the conditions for the next claim. If Config.Due is set, it reads the server's clock.
 // If Config.Key is set, it reads the held keys.
-func (e *engine) ask() (q question, err error) {
-	q = question{sent: e.clock.Now().Mono}
-	q.Without = e.without()
+func (e *engine) ask() (ask rows.Ask, err error) {
+	ask.Without = e.without()
 	if e.cfg.Due != "" {
-		q.Due, err = e.serverNow()
+		ask.Due, err = e.serverNow()
 	}
 	if err == nil && e.cfg.Key != "" {
-		q.Held, err = sent(e, e.store.Held)
+		ask.Held, err = sent(e, e.store.Held)
 	}
 	if err != nil {
 		err = fmt.Errorf("claim: %w", err)
 	}
-	return q, err
+	return ask, err
 }
 
 // An aside is a row that the server refuses to change. This process does not claim the row until a

@@ -295,7 +295,7 @@ func (m *Mongo) before(end Ending) bson.D {
 // ending returns the update that ends a claim. The update keeps the fence and the batch.
 func (m *Mongo) ending(end Ending) bson.D {
 	set := bson.D{m.e("attempts", end.Attempts)}
-	if !end.Keep && (end.To == Retrying || end.To == Dead) {
+	if end.Error != "" {
 		set = append(set, m.e("error", end.Error), m.e("errors", append([]Failure{}, end.Failures...)))
 	}
 	unset := []string{"locks", "slot", "slotFence", "session"}

@@ -85,12 +85,11 @@ type Ending struct {
 	To       State     // Ready, Retrying, Dead or Done
 	Attempts int64     // the number of counted attempts after the end of the claim
 	At       time.Time // set for Done and Dead
-	// NotBefore is set for Retrying. Error and Failures are set for Retrying and Dead. If Keep is
-	// true, the row keeps its stored error and failures instead.
+	// NotBefore is set for Retrying. Error and Failures are set for Dead, and for Retrying if the
+	// attempt counts. If Error is empty, the row keeps its stored error and failures.
 	NotBefore time.Time
 	Error     string
 	Failures  []Failure
-	Keep      bool
 }
 
 // End returns an ending for the row's claim. The caller must set the times and the error.
@@ -102,14 +101,14 @@ func (r Row) End(to State) Ending {
 // Uncounted returns an ending for the row's claim that does not count the attempt.
 func (r Row) Uncounted(to State) Ending {
 	e := r.End(to)
-	e.Attempts, e.Keep = max(e.Attempts-1, 0), true
+	e.Attempts = max(e.Attempts-1, 0)
 	return e
 }
 
 // Failed returns an ending for the row's claim whose attempt has failed. The process is empty if it
 // died.
 func (r Row) Failed(at time.Time, process, text string) Ending {
-	e := r.End(Retrying)
+	e, text := r.End(Retrying), cmp.Or(text, "failed without a reason")
 	one := Failure{int(r.Mark.Attempts), at, Cut(process, mostProcess), Cut(text, mostText)}
 	all := append(slices.Clip(r.Mark.Failures), one)
 	e.At, e.Error, e.Failures = at, Cut(text, mostError), all[max(0, len(all)-MostFailures):]

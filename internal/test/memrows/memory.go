@@ -274,7 +274,7 @@ func (m *Memory) end(r *record, e rows.Ending) {
 	case rows.Retrying:
 		k.NotBefore = e.NotBefore
 	}
-	if !e.Keep && (e.To == rows.Dead || e.To == rows.Retrying) {
+	if e.Error != "" {
 		k.Error, k.Failures = e.Error, e.Failures
 	}
 	m.turn(r, e.To)

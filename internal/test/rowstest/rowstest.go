@@ -180,6 +180,8 @@ func endStates(s *suite) {
 		got[3].Uncounted(rows.Retrying), got[4].Uncounted(rows.Ready)}
 	for i := range ends {
 		ends[i].At, ends[i].NotBefore = at(1), at(2)
+	}
+	for i := 1; i <= 2; i++ {
 		ends[i].Error, ends[i].Failures = "again", list
 	}
 	s.end(5, ends...)
