@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,11 +75,7 @@ func (e *engine) tendClaims(guard *distlock.TryGuard) (err error) {
 	if err != nil {
 		return err
 	}
-	there := map[string]rows.Row{}
-	for _, row := range found {
-		there[rows.Key(row.ID)] = row
-	}
-	return errors.Join(e.findLost(guard, before, there), e.endLeft(guard, found))
+	return errors.Join(e.findLost(guard, before, found), e.endLeft(guard, found))
 }
 
 func (e *engine) claimedBy(guard *distlock.TryGuard) ([]rows.Row, error) {
@@ -89,10 +86,10 @@ func (e *engine) claimedBy(guard *distlock.TryGuard) ([]rows.Row, error) {
 // If a row was cancelled, or this process has lost the row, findLost ends the context of the row's
 // handler.
 func (e *engine) findLost(guard *distlock.TryGuard, before map[bson.ObjectID]*claimed,
-	there map[string]rows.Row) error {
+	found []rows.Row) error {
 	for _, c := range before {
 		if c.guard != guard || c.row.ID.IsZero() || !c.isHandled() ||
-			c.isCurrent(there[rows.Key(c.row.ID)]) {
+			slices.ContainsFunc(found, c.isCurrent) {
 			continue
 		}
 		now, err := e.reread(c.row.ID)
