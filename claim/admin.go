@@ -122,8 +122,8 @@ func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	return a.store.Retry(ctx, raw)
 }
 
-// RetryAll is Retry for all dead rows, with one command. If the server refuses a row, RetryAll makes
-// at least a thousand other rows ready, and returns the number of some of them with an error.
+// RetryAll is Retry for all dead rows, usually with one command. If the server refuses to change a
+// row, RetryAll changes the other rows and then returns an error, and the number may be too small.
 func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	if err := usable(ctx); err != nil {
 		return 0, err

@@ -156,7 +156,8 @@ func (e *engine) endLeft(guard *distlock.TryGuard, found []rows.Row) error {
 	if strings.HasPrefix(guard.Name(), e.prefix+":") {
 		most = int64(e.cfg.MaxAttempts)
 	}
-	var ends, dead []rows.Ending
+	n := 0
+	var ends []rows.Ending
 	for _, row := range left {
 		released := guard.TakeoverEvidence() == "" && row.Mark.SlotFence == guard.Fence()-1
 		end := row.Failed(e.wall(), "", rows.DiedText)
@@ -171,21 +172,17 @@ func (e *engine) endLeft(guard *distlock.TryGuard, found []rows.Row) error {
 			end.NotBefore = notBefore(server, e.backoff(row.Mark.Attempts))
 			e.wakeAt(end.NotBefore)
 		}
-		if end.To == rows.Dead {
-			dead = append(dead, end)
-		} else {
+		if end.To != rows.Dead {
 			ends = append(ends, end)
+			continue
 		}
-	}
-	n := 0
-	if len(ends) > 0 {
-		n, err = e.sendEnds(ends...)
-		err = e.unlessRefused("rescue", err)
-		signal(e.woken)
-	}
-	for _, end := range dead {
 		one, bad := e.makeDead(end)
 		n, err = n+one, errors.Join(err, bad)
+	}
+	if len(ends) > 0 {
+		one, bad := e.sendEnds(ends...)
+		n, err = n+one, errors.Join(err, e.unlessRefused("rescue", bad))
+		signal(e.woken)
 	}
 	if n > 0 {
 		e.log.Info().Str("slot", guard.Name()).Int("rows", n).Str("evidence", guard.TakeoverEvidence()).

@@ -225,20 +225,25 @@ func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, filter bson.D, up
 	return m.carryOut(ctx, "update", changes...)
 }
 
-// changeAll carries out the changes, which are updates, with one command. If the server refuses to
-// change a row of the first change, it may also leave other rows of that change unchanged. In that
-// case changeAll changes up to a thousand rows one by one, with two more commands.
+// changeAll carries out the changes, which are updates, with one command. A server that refuses to
+// change a row may also leave other rows of the same update unchanged. So if it refuses a row of the
+// first change, changeAll changes the rest one by one, with two commands per thousand rows, until it
+// makes no progress.
 func (m *Mongo) changeAll(ctx context.Context, first change, more ...change) (int, error) {
 	n, err := m.carryOut(ctx, "update", append([]change{first}, more...)...)
 	if !errors.Is(err, ErrRefused) {
 		return n, err
 	}
-	ids, err := m.lot(ctx, first.filter)
-	if err != nil || len(ids) == 0 {
-		return n, err
+	for {
+		ids, err := m.lot(ctx, first.filter)
+		if err != nil || len(ids) == 0 {
+			return n, err
+		}
+		one, err := m.each(ctx, ids, first.filter, first.update...)
+		if n += one; one == 0 || err != nil && !errors.Is(err, ErrRefused) {
+			return n, err
+		}
 	}
-	others, err := m.each(ctx, ids, first.filter, first.update...)
-	return n + others, err
 }
 
 // If ctx has a transaction, the update is part of that transaction.

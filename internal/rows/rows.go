@@ -177,7 +177,7 @@ type Store interface {
 	// Read returns the row with the given _id, or nil if the row is gone.
 	Read(ctx context.Context, id bson.RawValue) (*Row, error)
 	// Wake makes retries ready that are due at the given time, and returns the number of changed rows.
-	// If the server refuses to change a row, Wake sends two more commands.
+	// If the server refuses to change a row, Wake sends more commands.
 	Wake(ctx context.Context, now time.Time) (int, error)
 	// Slots returns the slots of all claimed rows.
 	Slots(ctx context.Context) ([]Slot, error)
