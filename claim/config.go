@@ -114,11 +114,8 @@ func (c Config) problems() (list problems) {
 		bad(d < 0 || d > mostTime, "%s is %v, must be zero to ten years", name, d)
 	}
 	name := names(c.Filter, c.Field)
-	code := name == "$where" || name == "$jsonSchema"
-	bad(code, "Filter has %s, which may name %q, the field of this package: use other operators",
-		name, c.Field)
-	bad(name != "" && !code, "Filter names %q, which belongs to this package: leave it out, "+
-		"only ready rows are claimed", name)
+	bad(name != "", "Filter has %s: it must not use %q, the field of this package, $where or "+
+		"$jsonSchema", name, c.Field)
 	_, err := bson.Marshal(c.Filter)
 	bad(err != nil && c.Filter != nil, "Filter cannot be sent: %v", err)
 	slices.Sort(list)

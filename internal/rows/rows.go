@@ -40,7 +40,6 @@ const (
 // zero.
 type Mark struct {
 	State     State
-	Locks     string        // the database of the slot; empty if unknown
 	Slot      string        // the name of the lock of the process that claimed the row
 	SlotFence int64         // the fence of that lock
 	Session   bson.ObjectID // the session of that lock
@@ -54,7 +53,6 @@ type Mark struct {
 	Failures  []Failure // the last MostFailures failures
 	DoneAt    time.Time
 	DeadAt    time.Time
-	Unique    string // the key of InsertUnique
 }
 
 // A Claim contains the values that a claim writes into a row.
@@ -271,7 +269,6 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	}
 	m.Fence, m.Attempts, m.SlotFence = count(in, "fence"), count(in, "attempts"), count(in, "slotFence")
 	m.Attempts = min(m.Attempts, m.Fence) // another program may have written more
-	m.Locks, _ = in.Lookup("locks").StringValueOK()
 	m.Slot, _ = in.Lookup("slot").StringValueOK()
 	m.Cancelled, _ = in.Lookup("cancelled").BooleanOK()
 	m.Holds, _ = in.Lookup("holds").StringValueOK()
@@ -282,7 +279,6 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	m.DoneAt, _ = in.Lookup("doneAt").TimeOK()
 	m.DeadAt, _ = in.Lookup("deadAt").TimeOK()
 	m.Failures = failuresOf(in)
-	m.Unique, _ = in.Lookup("unique").StringValueOK()
 	if !slices.Contains([]State{Ready, Claimed, Retrying, Dead, Done}, m.State) {
 		return bad(field+".state", fmt.Sprintf("is %q, which is not a state", Text(in.Lookup("state"))))
 	}

@@ -35,6 +35,9 @@ type record struct {
 	due  time.Time // the date never if the row has none
 	key  string    // key of its chain; empty if the row is in no chain
 	list bool      // its key is a list
+
+	locks  string // the database of the slot; empty if unknown
+	unique string // the key of InsertUnique
 }
 
 var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -197,7 +200,7 @@ func (m *Memory) Claim(_ context.Context, c rows.Claim, ask rows.Ask) (*rows.Row
 		return nil, &rows.HeldError{Key: rows.Lookup(r.Doc, m.key)}
 	}
 	r.Mark.Holds = m.key
-	r.Mark.Locks, r.Mark.Slot, r.Mark.SlotFence = c.Locks, c.Slot, c.SlotFence
+	r.locks, r.Mark.Slot, r.Mark.SlotFence = c.Locks, c.Slot, c.SlotFence
 	r.Mark.Session, r.Mark.Batch = c.Session, c.Batch
 	r.Mark.NotBefore, r.Mark.Cancelled = time.Time{}, false
 	r.Mark.Fence++
@@ -263,7 +266,7 @@ func (m *Memory) End(_ context.Context, endings ...rows.Ending) (n int, err erro
 
 func (m *Memory) end(r *record, e rows.Ending) {
 	k := &r.Mark
-	k.Locks, k.Slot, k.Session, k.SlotFence = "", "", bson.NilObjectID, 0
+	r.locks, k.Slot, k.Session, k.SlotFence = "", "", bson.NilObjectID, 0
 	k.Attempts = e.Attempts
 	switch e.To {
 	case rows.Done:
@@ -294,7 +297,7 @@ func (m *Memory) Claimed(_ context.Context, slot rows.Slot) ([]rows.Row, error) 
 	defer m.mu.Unlock()
 	return m.those(func(r *record) bool {
 		return r.Mark.State == rows.Claimed && r.Mark.Slot == slot.Name &&
-			(r.Mark.Locks == slot.Locks || r.Mark.Locks == "")
+			(r.locks == slot.Locks || r.locks == "")
 	}), nil
 }
 
@@ -330,9 +333,9 @@ func (m *Memory) Wake(_ context.Context, now time.Time) (n int, err error) {
 func (m *Memory) Slots(context.Context) (found []rows.Slot, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range m.those(func(r *record) bool { return r.Mark.State == rows.Claimed }) {
-		slot := rows.Slot{Locks: r.Mark.Locks, Name: r.Mark.Slot}
-		if slot.Name != "" && !slices.Contains(found, slot) {
+	for _, r := range m.all {
+		slot := rows.Slot{Locks: r.locks, Name: r.Mark.Slot}
+		if r.Mark.State == rows.Claimed && slot.Name != "" && !slices.Contains(found, slot) {
 			found = append(found, slot)
 		}
 	}

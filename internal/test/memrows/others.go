@@ -144,13 +144,13 @@ func (m *Memory) InsertUnique(_ context.Context, key string, doc any) (bool, err
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.all {
-		if r.Mark.Unique == key {
+		if r.unique == key {
 			return false, nil
 		}
 	}
 	r, err := m.insert(doc)
 	if err == nil {
-		r.Mark.Unique = key
+		r.unique = key
 	}
 	return err == nil, err
 }
