@@ -68,10 +68,10 @@ func jittered(c clock.Clock, d time.Duration) time.Duration { return d - d/5 + u
 // or the clock of a new primary, takes effect within this time.
 const clockAge = time.Minute
 
-// serverNow estimates the time of the server's clock. The estimate is the time in the server's last
-// reply plus the time since that reply. The server's clock shows at least this time, unless it was
-// set back within clockAge. Each caller sends at most one command a minute. Pauses and due times use
-// serverNow, so that the processes' own clocks do not matter.
+// serverNow estimates the time of the server's clock. The estimate is the time in the server's
+// last reply plus the time since that reply. The server's clock shows at least this time, unless
+// it was set back within clockAge. Each caller sends at most one command a minute. Pauses and due
+// times use serverNow, so that the processes' own clocks do not matter.
 func (e *engine) serverNow() (time.Time, error) {
 	now, age := e.lastNow()
 	if age <= clockAge {

@@ -132,8 +132,8 @@ func (e *engine) unlessRefused(what string, err error) error {
 
 // endLeft ends the given claims of a slot that have no handler. The guard holds the slot. If an
 // earlier holder of the slot died, its attempts fail. In two cases no handler began, and endLeft
-// gives the row back: the reply to the claim was lost, or an earlier holder released the slot before
-// the server carried out the claim. Rows that the server refuses to change stay claimed.
+// gives the row back: the reply to the claim was lost, or an earlier holder released the slot
+// before the server carried out the claim. Rows that the server refuses to change stay claimed.
 func (e *engine) endLeft(guard *distlock.TryGuard, found []rows.Row) error {
 	var left []rows.Row
 	e.mu.Lock()

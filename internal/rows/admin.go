@@ -226,9 +226,9 @@ func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, filter bson.D, up
 }
 
 // changeAll carries out the changes, which are updates, with one command. A server that refuses to
-// change a row may also leave other rows of the same update unchanged. So if it refuses a row of the
-// first change, changeAll changes the rest one by one, with two commands per thousand rows, until it
-// makes no progress.
+// change a row may also leave other rows of the same update unchanged. So if it refuses a row of
+// the first change, changeAll changes the rest one by one, with two commands per thousand rows,
+// until it makes no progress.
 func (m *Mongo) changeAll(ctx context.Context, first change, more ...change) (int, error) {
 	n, err := m.carryOut(ctx, "update", append([]change{first}, more...)...)
 	if !errors.Is(err, ErrRefused) {
