@@ -131,11 +131,11 @@ func (a *arrivals) next() time.Duration {
 	return at
 }
 
-// knows reports whether the process knows all ready rows.
+// knows reports whether the process knows all ready rows, and need not claim one of them now.
 func (a *arrivals) knows() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.open && a.sure && !a.isAtEnd()
+	return a.open && a.sure && !a.isAtEnd() && a.next() > a.now()
 }
 
 // isAtEnd reports whether rows may become due that are not in rows, because they are due after end.
