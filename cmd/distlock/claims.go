@@ -17,7 +17,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/claim"
 	"mongodlm/cmd/internal/words"
-	"mongodlm/distlock"
 )
 
 // claims implements the command claims, for the queues of package claim.
@@ -366,15 +365,15 @@ func (v *claims) count(ctx context.Context, st *store) (q backlog, err error) {
 	if err != nil {
 		return q, err
 	}
-	q = backlog{Database: rows.Database().Name(), Collection: rows.Name(), Due: v.due, field: v.field}
-	err = each(st.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
-		namespace, queue, _ := words.Queue(lock.Name)
-		if namespace == q.name() && words.Field(queue) == q.field {
-			q.record(lock)
-		}
-	})
+	known, err := st.queues(ctx)
 	if err != nil {
 		return q, err
+	}
+	q = backlog{Database: rows.Database().Name(), Collection: rows.Name(), Due: v.due, field: v.field}
+	for _, one := range known {
+		if one.name() == q.name() && one.field == q.field {
+			q.Due, q.key = cmp.Or(q.Due, one.Due), one.key
+		}
 	}
 	admin, err := claim.NewAdmin(rows, q.config())
 	if err != nil {

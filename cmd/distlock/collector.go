@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"mongodlm/cmd/internal/census"
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
@@ -80,18 +81,19 @@ func (o *storeCollector) read() []prom.Metric {
 	}
 	ctx, cancel := context.WithTimeout(o.ctx, collectLimit)
 	defer cancel()
-	up, held := 1.0, map[string]int64{}
-	var malformed problemList
-	used := false
-	err := each(o.st.Locks(ctx), &malformed, func(lock distlock.LockInfo) {
-		used = true
-		if lock.Held {
-			held[stateOf(lock)]++
+	locks, err := census.Read(census.Unbounded, o.st.Locks(ctx))
+	never := err == nil && len(locks.Locks)+len(locks.Malformed) == 0 && o.st.neverUsed(ctx)
+	var up float64
+	var held map[string]int64 // nil if unknown
+	if err == nil && !never {
+		up, held = 1, map[string]int64{}
+		for _, lock := range locks.Locks {
+			for _, h := range lock.Holders {
+				if h.Held {
+					held[stateOf(h)]++
+				}
+			}
 		}
-	})
-	never := err == nil && !used && len(malformed) == 0 && o.st.neverUsed(ctx)
-	if err != nil || never {
-		up, held = 0, nil // unknown values are omitted
 	}
 	all := []prom.Metric{prom.MustNewConstMetric(storeUp, prom.GaugeValue, up)}
 	gauge := func(of *prom.Desc, n int64, label string) {
@@ -102,7 +104,7 @@ func (o *storeCollector) read() []prom.Metric {
 			gauge(storeHeld, held[state], state)
 		}
 	}
-	if now, err := o.st.now(ctx); err == nil && !never {
+	if now, err := census.Now(ctx, o.st.client); err == nil && !never {
 		for _, kind := range eventKinds {
 			if n, err := o.events(ctx, cmp.Or(now, o.clock.Now().Wall), kind); err == nil {
 				gauge(storeEvents, n, kind)

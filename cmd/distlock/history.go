@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"mongodlm/cmd/internal/census"
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
@@ -93,7 +94,7 @@ func (v *events) collect(ctx context.Context, st *store) (eventList, error) {
 	found := newEventList(st)
 	q := history.Query{Name: v.name, Limit: v.limit}
 	if v.since > 0 {
-		now, err := st.now(ctx)
+		now, err := census.Now(ctx, st.client)
 		if err != nil {
 			return found, err
 		}

@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
+	"mongodlm/cmd/internal/census"
 	"mongodlm/cmd/internal/outlook"
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
@@ -24,13 +25,11 @@ type locks struct {
 	lister
 	filter
 	name string // empty for all locks
-	held bool
 }
 
 func (l *locks) flags(f *pflag.FlagSet) {
 	l.lister.flags(f)
 	l.filter.flags(f)
-	f.BoolVar(&l.held, "held", false, "only locks that are held")
 }
 
 type lister struct {
@@ -95,9 +94,9 @@ type listing struct {
 	Queue     queue       `json:"line"`
 	Malformed problemList `json:"malformed"`
 
-	empty        string // printed instead of an empty table
-	troubled     int    // the number of locks in trouble
-	troubleFirst bool   // the rows are in the order of trouble
+	empty           string // printed instead of an empty table
+	count, troubled int    // the numbers of locks, and of locks in trouble
+	troubleFirst    bool   // the rows are in the order of trouble
 }
 
 // A row is one holder of a lock, or the last holder of a free lock. Its strings are unescaped, as
@@ -123,8 +122,6 @@ type row struct {
 	Fence      int64    `json:"fence"`
 	Waiters    int      `json:"waiters"`
 	Marks      []string `json:"marks"`
-
-	info distlock.LockInfo
 }
 
 type problem struct {
@@ -137,31 +134,25 @@ type problem struct {
 
 func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	found := newListing(st.database)
-	free := 0
-	err := each(st.Locks(ctx), &found.Malformed, func(one distlock.LockInfo) {
-		if l.held && !one.Held {
-			free++
-		} else {
-			found.add(one)
-		}
-	})
-	if err == nil {
-		err = each(st.Waiters(ctx), &found.Malformed, found.addWaiter)
-	}
+	all, err := census.Read(census.Unbounded, st.Locks(ctx), st.Waiters(ctx))
 	if err != nil {
 		return found, err
 	}
+	found.Malformed.add(all.Malformed...)
+	found.troubleFirst = l.order == census.Orders[0].Name
+	for _, lock := range l.apply(all.Locks) {
+		found.add(lock)
+	}
 	switch {
-	case len(found.Locks) > 0:
-	case free > 0:
-		found.empty = fmt.Sprintf("no lock is held in database %q; free: %d", st.database, free)
+	case found.count > 0:
+	case len(all.Locks) > 0:
+		found.empty = fmt.Sprintf("none of %d locks matches", len(all.Locks))
 	case len(found.Malformed) > 0:
 		found.empty = fmt.Sprintf("no lock in database %q can be understood", st.database)
 	default:
 		found.empty = st.noLocks(ctx)
 		found.Never = st.never
 	}
-	l.apply(&found)
 	return found, nil
 }
 
@@ -170,28 +161,30 @@ func newListing(database string) listing {
 		Queue: queue{[]waiterRow{}}}
 }
 
-// count returns the number of listed locks. A lock with several holders counts once.
-func (l *listing) count() (n int) {
-	for i, r := range l.Locks {
-		if i == 0 || r.Name != l.Locks[i-1].Name {
-			n++
+func (l *listing) add(lock *census.Lock) {
+	l.count++
+	if lock.Trouble() > 0 {
+		l.troubled++
+	}
+	for _, h := range lock.Holders {
+		r := row{
+			Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: jsonTime(h.Since),
+			PingAgeMS: milliseconds(h.PingAge), LeaseMS: h.Lease.Milliseconds(),
+			LeaseAgeMS: milliseconds(h.LeaseAge), Session: h.Session.Hex(), Fence: h.Fence,
+			Waiters: h.Waiters, Marks: marks(h),
 		}
+		if h.Held {
+			r.Mode, r.Limit, r.HeldForMS = h.Mode, h.Limit, milliseconds(h.Age)
+		}
+		l.Locks = append(l.Locks, r)
 	}
-	return n
-}
-
-func (l *listing) add(h distlock.LockInfo) {
-	l.Malformed.add(h.BadPing)
-	r := row{
-		Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: jsonTime(h.Since),
-		PingAgeMS: milliseconds(h.PingAge), LeaseMS: h.Lease.Milliseconds(),
-		LeaseAgeMS: milliseconds(h.LeaseAge), Session: h.Session.Hex(), Fence: h.Fence,
-		Waiters: h.Waiters, Marks: marks(h), info: h,
+	for _, w := range lock.Queue {
+		l.Queue.Waiters = append(l.Queue.Waiters, waiterRow{
+			Name: w.Name, Place: w.Place, Mode: w.Mode, Limit: w.Limit, Process: w.Process, Who: w.Who,
+			Why: w.Why, Since: jsonTime(w.Since), WaitedMS: milliseconds(w.Age),
+			PingAgeMS: milliseconds(w.PingAge), Marks: marks(w), info: w,
+		})
 	}
-	if h.Held {
-		r.Mode, r.Limit, r.HeldForMS = h.Mode, h.Limit, milliseconds(h.Age)
-	}
-	l.Locks = append(l.Locks, r)
 }
 
 // print writes the listing for a person. On a terminal the locks in trouble come last, just above
@@ -232,7 +225,7 @@ func (l listing) print(w io.Writer, how layout) {
 	}
 	l.Malformed.print(w, how)
 	if onTerminal {
-		fmt.Fprintf(w, "\n%d locks, %d in trouble, %d waiters", l.count(), l.troubled,
+		fmt.Fprintf(w, "\n%d locks, %d in trouble, %d waiters", l.count, l.troubled,
 			len(l.Queue.Waiters))
 		if n := len(l.Malformed); n > 0 {
 			fmt.Fprintf(w, ", %d malformed", n)
@@ -273,15 +266,6 @@ type waiterRow struct {
 	Marks     []string `json:"marks"`
 
 	info distlock.LockInfo
-}
-
-func (l *listing) addWaiter(w distlock.LockInfo) {
-	l.Malformed.add(w.BadPing)
-	l.Queue.Waiters = append(l.Queue.Waiters, waiterRow{
-		Name: w.Name, Place: w.Place, Mode: w.Mode, Limit: w.Limit, Process: w.Process, Who: w.Who,
-		Why: w.Why, Since: jsonTime(w.Since), WaitedMS: milliseconds(w.Age),
-		PingAgeMS: milliseconds(w.PingAge), Marks: marks(w), info: w,
-	})
 }
 
 func (q queue) table(how layout) table {
@@ -340,11 +324,11 @@ func (l *locks) details(ctx context.Context, st *store) (details, error) {
 	case holders == nil:
 		return d, st.missingLock(ctx, l.name)
 	}
-	for _, w := range waiters {
-		d.addWaiter(w)
+	d.add(&census.Lock{Name: l.name, Holders: holders, Queue: waiters})
+	for _, i := range slices.Concat(holders, waiters) {
+		d.Malformed.add(i.BadPing)
 	}
 	for _, h := range holders {
-		d.add(h)
 		if !h.Held {
 			continue
 		}

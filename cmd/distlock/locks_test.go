@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/cmd/internal/census"
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
@@ -113,7 +113,7 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	}
 	b.insert(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(0)))
 	in := fmt.Sprintf("in database %q", b.name)
-	b.cli("locks", "--held").want(t, 0, "no lock is held "+in+"; free: 1")
+	b.cli("locks", "--held").want(t, 0, "none of 1 locks matches")
 	b.cli("locks", "other").want(t, exitFailed, `there is no lock "other" `+in)
 }
 
@@ -194,65 +194,59 @@ func (l listing) names() (all []string) {
 	return slices.Compact(all)
 }
 
-// A filter removes the locks that it does not select, together with their queues. It sorts the
-// remaining locks by trouble or by the requested order.
+// lockOf returns a held lock with the given number of waiters.
+func lockOf(name string, waiters int, holders ...distlock.LockInfo) *census.Lock {
+	l := &census.Lock{Name: name, Holders: holders, Queue: make([]distlock.LockInfo, waiters)}
+	for i := range l.Holders {
+		l.Holders[i].Name, l.Holders[i].Held = name, true
+	}
+	for i := range l.Queue {
+		l.Queue[i].Name = name
+	}
+	return l
+}
+
+// A filter removes the locks that it does not select. It sorts the remaining locks by trouble or by
+// the requested order.
 func TestFilter_SelectsAndSorts(t *testing.T) {
 	t.Parallel()
-	ms := func(n int64) *int64 { return &n }
-	dead := distlock.LockInfo{Held: true, Condemned: true}
-	standby := distlock.LockInfo{Place: 1, Who: "election:ab"}
-	whole := newListing("db")
-	whole.Locks = []row{
-		{Name: "a", Held: true, HeldForMS: ms(5), PingAgeMS: ms(9)},
-		{Name: "b", Held: true, HeldForMS: ms(9), Waiters: words.LongQueue},
-		{Name: "c", Held: true, HeldForMS: ms(1), PingAgeMS: ms(20), info: dead},
-		{Name: "c", Held: true, HeldForMS: ms(2), PingAgeMS: ms(2)},
-		{Name: "d", Held: true, HeldForMS: ms(0), PingAgeMS: ms(0), Waiters: 1, info: dead},
-		{Name: "elected", Held: true, HeldForMS: ms(3), Waiters: words.LongQueue},
-		{Name: "f", Held: true, HeldForMS: ms(0), Waiters: words.LongQueue + 1},
+	holder := func(age, ping time.Duration) distlock.LockInfo {
+		return distlock.LockInfo{Age: age, PingAge: ping, HasPing: true}
 	}
-	unwaited := newListing("db")
-	unwaited.Locks = whole.Locks[:1]
-	whole.Queue.Waiters = append(whole.Queue.Waiters, waiterRow{Name: "d"}, waiterRow{Name: "f"})
-	for range words.LongQueue {
-		whole.Queue.Waiters = append(whole.Queue.Waiters, waiterRow{Name: "b"},
-			waiterRow{Name: "f"}, waiterRow{Name: "elected", info: standby})
+	dead := func(age, ping time.Duration) distlock.LockInfo {
+		return distlock.LockInfo{Age: age, PingAge: ping, Condemned: true}
+	}
+	all := []*census.Lock{
+		lockOf("a", 0, holder(5, 9)),
+		lockOf("b", words.LongQueue, holder(9, -1)),
+		lockOf("c", 0, dead(1, 20), holder(2, 2)),
+		lockOf("d", 1, dead(0, 0)),
+		lockOf("elected", words.LongQueue, holder(3, -1)),
+		lockOf("f", words.LongQueue+1, holder(0, -1)),
+		{Name: "free", Holders: []distlock.LockInfo{dead(8, -1)}},
+	}
+	for i := range all[4].Queue {
+		all[4].Queue[i].Who = "election:ab"
 	}
 	for name, c := range map[string]struct {
 		by   filter
 		want string
 	}{
-		"no match": {filter{order: "trouble", waited: true}, ""},
-		"trouble":  {filter{order: "trouble"}, "d c f b a elected"},
-		"name":     {filter{order: "name"}, "a b c d elected f"},
-		"held":     {filter{order: "held"}, "b a elected c d f"},
-		"ping":     {filter{order: "ping"}, "c a b d elected f"},
-		"queue":    {filter{order: "queue"}, "f b elected d a c"},
-		"silent":   {filter{order: "trouble", silent: true}, "d c"},
-		"waited":   {filter{order: "trouble", waited: true}, "d f b elected"},
+		"trouble": {filter{order: "trouble"}, "d c f b a elected free"},
+		"name":    {filter{order: "name"}, "a b c d elected f free"},
+		"held":    {filter{order: "held"}, "b a elected c d f free"},
+		"ping":    {filter{order: "ping"}, "c a d b elected f free"},
+		"queue":   {filter{order: "queue"}, "f b elected d a c free"},
+		"silent":  {filter{order: "trouble", silent: true}, "d c"},
+		"waited":  {filter{order: "trouble", waited: true}, "d f b elected"},
+		"is held": {filter{order: "name", held: true}, "a b c d elected f"},
 	} {
-		l := whole
-		if c.want == "" {
-			l = unwaited
+		var got []string
+		for _, l := range c.by.apply(all) {
+			got = append(got, l.Name)
 		}
-		c.by.apply(&l)
-		if got := strings.Join(l.names(), " "); got != c.want {
+		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
-		want := map[string]int{"b": words.LongQueue, "d": 1, "elected": words.LongQueue,
-			"f": words.LongQueue + 1}
-		maps.DeleteFunc(want, func(name string, _ int) bool {
-			return !slices.Contains(strings.Fields(c.want), name)
-		})
-		got := map[string]int{}
-		for _, w := range l.Queue.Waiters {
-			got[w.Name]++
-		}
-		if !maps.Equal(got, want) {
-			t.Errorf("%s: waiters %v, want %v", name, got, want)
-		}
-		if (l.empty != "") != (c.want == "") {
-			t.Errorf("%s: it says %q", name, l.empty)
 		}
 	}
 }
@@ -279,28 +273,21 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 }
 
 // On a terminal, "distlock locks" prints the locks in trouble at the end, just above the summary.
-// If all locks are filtered out, it still prints the table of waiters.
 func TestLocks_OnATerminal_TroubleIsLast(t *testing.T) {
 	t.Parallel()
 	whole := newListing("db")
-	dead := distlock.LockInfo{Held: true, Condemned: true}
-	whole.Locks = []row{{Name: "alive"}, {Name: "dead", Held: true, info: dead}, {Name: "fine"}}
-	whole.Queue.Waiters = []waiterRow{{Name: "alive"}, {Name: "fine"}}
-	print := func(l listing) []string {
-		(&filter{order: "trouble"}).apply(&l)
-		var out strings.Builder
-		l.print(&out, layout(80))
-		return strings.Split(strings.TrimSpace(out.String()), "\n")
+	whole.troubleFirst = true
+	alive := distlock.LockInfo{HasPing: true}
+	for _, l := range []*census.Lock{lockOf("dead", 0, distlock.LockInfo{Condemned: true}),
+		lockOf("alive", 1, alive), lockOf("fine", 1, alive)} {
+		whole.add(l)
 	}
-	lines := print(whole)
+	var out strings.Builder
+	whole.print(&out, layout(80))
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if n := len(lines); n < 3 || !strings.HasPrefix(lines[n-3], "dead ") ||
 		lines[n-1] != "3 locks, 1 in trouble, 2 waiters" {
-		t.Errorf("the screen ends with\n%s", strings.Join(lines, "\n"))
-	}
-	whole.Locks, whole.empty = nil, "no lock is held"
-	if text := strings.Join(print(whole), "\n"); !strings.HasPrefix(text, "no lock is held") ||
-		strings.Count(text, "alive") != 1 || strings.Count(text, "fine") != 1 {
-		t.Errorf("without a lock:\n%s", text)
+		t.Errorf("the screen ends with\n%s", out.String())
 	}
 }
 
@@ -331,12 +318,12 @@ func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 		duration(idle.TakeoverMS) != time.Minute || idle.EveryMS != nil || alive.TakeoverMS != nil {
 		t.Errorf("the idle one is %+v", idle)
 	}
-	weights := []int{}
-	for _, p := range got.Processes {
-		weights = append(weights, -p.trouble())
+	inTrouble := func(p processRow) bool {
+		return len(p.Marks) > 0 && p.Marks[0] != "foreign" && len(p.Holds)+len(p.Waits) > 0
 	}
-	if !slices.IsSorted(weights) || weights[0] == 0 || weights[len(weights)-1] != 0 {
-		t.Errorf("the processes in trouble do not come first: %v", weights)
+	at := slices.IndexFunc(got.Processes, func(p processRow) bool { return !inTrouble(p) })
+	if at < 1 || slices.ContainsFunc(got.Processes[at:], inTrouble) {
+		t.Errorf("the processes in trouble do not come first: %+v", got.Processes)
 	}
 }
 

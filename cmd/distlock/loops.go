@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"mongodlm/catalog"
+	"mongodlm/cmd/internal/census"
 	"mongodlm/singleton"
 )
 
@@ -101,17 +100,9 @@ type loopRow struct {
 	Malformed string     `json:"malformed"` // the problem with the loop's documents
 }
 
-func (v *loops) all(ctx context.Context, st *store) ([]singleton.Status, error) {
-	records, err := singleton.NewStore(st.client.Database(st.database))
-	if err != nil {
-		return nil, err
-	}
-	return singleton.List(ctx, records)
-}
-
 func (v *loops) collect(ctx context.Context, st *store) (loopList, error) {
 	found := loopList{Database: st.database, Loops: []loopRow{}}
-	all, err := v.all(ctx, st)
+	all, err := census.Loops(ctx, st.client.Database(st.database))
 	if err != nil {
 		return found, err
 	}
@@ -119,36 +110,15 @@ func (v *loops) collect(ctx context.Context, st *store) (loopList, error) {
 		found.empty = st.emptyText(ctx,
 			fmt.Sprintf("no loop or schedule ever ran in database %q", st.database))
 	}
-	for _, s := range all {
-		r := loopRow{
-			Name: s.Name, Kind: string(s.Kind), State: string(s.State), Process: s.Process,
-			Begun: jsonTime(s.Begun), Next: jsonTime(s.Next), Slot: jsonTime(s.Slot),
-			Rounds: s.Rounds, Failures: s.Failures, Missed: s.Missed, LastError: s.LastError,
-		}
-		switch {
-		case s.Settings.Stopped:
-			r.Stopped = "stopped"
-		case s.Settings.Window != nil:
-			r.Stopped = fmt.Sprintf("outside %v", *s.Settings.Window)
-		}
-		for _, bad := range []error{s.Err, s.SettingsErr} {
-			if bad != nil {
-				r.Malformed = strings.TrimPrefix(r.Malformed+"; "+bad.Error(), "; ")
-			}
-		}
-		found.Loops = append(found.Loops, r)
+	for _, l := range all {
+		found.Loops = append(found.Loops, loopRow{
+			Name: l.Name, Kind: string(l.Kind), State: string(l.State), Stopped: l.Stopped,
+			Process: l.Process, Begun: jsonTime(l.Begun), Next: jsonTime(l.Next), Slot: jsonTime(l.Slot),
+			Rounds: l.Rounds, Failures: l.Failures, Missed: l.Missed, LastError: l.LastError,
+			Malformed: l.Malformed,
+		})
 	}
-	slices.SortStableFunc(found.Loops, func(a, b loopRow) int { return cmp.Compare(b.trouble(), a.trouble()) })
 	return found, nil
-}
-
-// trouble returns the rank of a loop. A listing begins with the highest rank. A loop with a
-// malformed document has the highest rank. The rank of any other loop is its number of failures.
-func (r loopRow) trouble() int64 {
-	if r.Malformed != "" {
-		return math.MaxInt64
-	}
-	return r.Failures
 }
 
 func (q loopList) print(w io.Writer, how layout) {
@@ -202,11 +172,11 @@ type roundRow struct {
 
 func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
 	found := roundList{Database: st.database, Name: v.name, Runs: []roundRow{}}
-	all, err := v.all(ctx, st)
+	all, err := census.Loops(ctx, st.client.Database(st.database))
 	if err != nil {
 		return found, err
 	}
-	i := slices.IndexFunc(all, func(s singleton.Status) bool { return s.Name == v.name })
+	i := slices.IndexFunc(all, func(l census.Loop) bool { return l.Name == v.name })
 	if i < 0 {
 		return found, fmt.Errorf("no loop or schedule %s ever ran in database %q", named(v.name),
 			st.database)

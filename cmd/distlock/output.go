@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"slices"
 	"strconv"
@@ -130,31 +128,16 @@ func stamp(t *time.Time) string {
 // A problemList contains the documents that cannot be parsed, each once.
 type problemList []problem
 
-func (l *problemList) add(bad *distlock.MalformedError) {
-	if bad == nil {
-		return
-	}
-	p := problem{bad.Collection, bad.ID, bad.Field, bad.Problem, remedy(bad)}
-	if !slices.Contains(*l, p) {
-		*l = append(*l, p)
-	}
-}
-
-// each calls the given function for each row. It collects the documents that cannot be parsed.
-func each(rows iter.Seq2[distlock.LockInfo, error], malformed *problemList,
-	add func(distlock.LockInfo)) error {
-	for one, err := range rows {
-		var bad *distlock.MalformedError
-		switch {
-		case errors.As(err, &bad):
-			malformed.add(bad)
-		case err != nil:
-			return err
-		default:
-			add(one)
+func (l *problemList) add(all ...*distlock.MalformedError) {
+	for _, bad := range all {
+		if bad == nil {
+			continue
+		}
+		p := problem{bad.Collection, bad.ID, bad.Field, bad.Problem, remedy(bad)}
+		if !slices.Contains(*l, p) {
+			*l = append(*l, p)
 		}
 	}
-	return nil
 }
 
 // unknownWidth is the assumed width of a terminal that does not report its width.

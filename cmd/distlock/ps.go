@@ -3,20 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
-	"mongodlm/catalog"
-	"mongodlm/catalog/mongocatalog"
-	"mongodlm/cmd/internal/words"
+	"mongodlm/cmd/internal/census"
 	"mongodlm/distlock"
 )
 
@@ -54,126 +47,46 @@ type processRow struct {
 	Holds      []string `json:"holds"` // names of locks
 	Waits      []string `json:"waits"`
 	Marks      []string `json:"marks"`
-
-	awaited int // the waiters for the locks that the process holds
 }
 
 func (v *processes) collect(ctx context.Context, st *store) (processList, error) {
 	found := processList{Database: st.database, Processes: []processRow{}, Malformed: problemList{}}
-	all := map[string]*processRow{}
-	add := func(one distlock.LockInfo) { addProcess(all, one) }
-	err := each(st.Locks(ctx), &found.Malformed, add)
-	if err == nil {
-		err = each(st.Waiters(ctx), &found.Malformed, add)
-	}
-	if err == nil {
-		err = st.pings(ctx, all, &found.Malformed)
-	}
+	all, err := census.Read(census.Unbounded, st.Locks(ctx), st.Waiters(ctx))
 	if err != nil {
 		return found, err
 	}
-	if len(all) == 0 {
+	pings, err := census.ReadPings(ctx, st.client, st.database, 0)
+	if err != nil {
+		return found, err
+	}
+	found.Malformed.add(all.Malformed...)
+	found.Malformed.add(pings.Malformed...)
+	for _, p := range all.Processes(pings) {
+		row := processRow{
+			Process: p.Process, PingAgeMS: milliseconds(p.PingAge),
+			TakeoverMS: milliseconds(cmp.Or(p.Takeover, -1)),
+			EveryMS:    milliseconds(cmp.Or(p.PingEvery, -1)),
+			Holds:      namesOf(p.Holds), Waits: namesOf(p.Waits), Marks: marks(p.LockInfo),
+		}
+		if p.Ahead != nil {
+			row.AheadMS = new(p.Ahead.Milliseconds())
+		}
+		found.Processes = append(found.Processes, row)
+	}
+	if len(found.Processes) == 0 {
 		found.empty = st.emptyText(ctx,
 			fmt.Sprintf("no process pings in database %q, and none holds or waits", st.database))
 	}
-	for _, p := range all {
-		slices.Sort(p.Holds)
-		slices.Sort(p.Waits)
-		found.Processes = append(found.Processes, *p)
-	}
-	byPing := func(p processRow) time.Duration {
-		if p.PingAgeMS == nil {
-			return math.MaxInt64 // processes without a ping come last
-		}
-		return duration(p.PingAgeMS)
-	}
-	slices.SortFunc(found.Processes, func(a, b processRow) int {
-		return cmp.Or(cmp.Compare(b.trouble(), a.trouble()), cmp.Compare(byPing(a), byPing(b)),
-			cmp.Compare(a.Process, b.Process))
-	})
 	return found, nil
 }
 
-// trouble returns the rank of a process. A listing begins with the highest rank. A process has rank
-// 0 if it has no mark, or only the mark "foreign". Otherwise the rank of a holder is the number of
-// waiters for its locks plus 2, and the rank of a waiter is 1.
-func (p processRow) trouble() int {
-	switch {
-	case !slices.ContainsFunc(p.Marks, func(mark string) bool { return mark != "foreign" }):
-		return 0
-	case len(p.Holds) > 0:
-		return 2 + p.awaited
+// namesOf returns the names of locks, each once.
+func namesOf(rows []distlock.LockInfo) []string {
+	names := []string{}
+	for _, i := range rows {
+		names = append(names, i.Name)
 	}
-	return min(1, len(p.Waits))
-}
-
-// addProcess adds a holder or a waiter to the row of its process. It skips the last holder of a
-// free lock.
-func addProcess(all map[string]*processRow, one distlock.LockInfo) {
-	if one.Process == "" || !one.Held && one.Place == 0 {
-		return
-	}
-	p := processOf(all, one)
-	to := &p.Waits
-	if one.Held {
-		to = &p.Holds
-		p.awaited += one.Waiters
-	}
-	if !slices.Contains(*to, one.Name) {
-		*to = append(*to, one.Name)
-	}
-}
-
-// processOf returns the row of a process. If the map has no row for it, processOf adds one. A row
-// omits the marks that belong to a single lock, such as "leader".
-func processOf(all map[string]*processRow, one distlock.LockInfo) *processRow {
-	if all[one.Process] == nil {
-		one.Who, one.Lease = "", 0
-		all[one.Process] = &processRow{
-			Process: one.Process, PingAgeMS: milliseconds(one.PingAge),
-			TakeoverMS: milliseconds(cmp.Or(one.Takeover, -1)),
-			EveryMS:    milliseconds(cmp.Or(one.PingEvery, -1)), Holds: []string{}, Waits: []string{},
-			Marks: marks(one),
-		}
-	}
-	return all[one.Process]
-}
-
-// pings adds the data of the ping documents to the map. It also adds the processes that ping and
-// have no locks.
-func (s *store) pings(ctx context.Context, into map[string]*processRow,
-	malformed *problemList) error {
-	now, err := s.now(ctx)
-	if err != nil {
-		return err
-	}
-	cursor, err := s.primary(s.database).Collection(catalog.PingsCollection).
-		Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
-	if err != nil {
-		return fmt.Errorf("list %s.%s: %w", s.database, catalog.PingsCollection, err)
-	}
-	for cursor.Next(ctx) {
-		ping, bad := catalog.ParsePing(cursor.Current)
-		if bad != nil {
-			malformed.add(bad)
-			continue
-		}
-		p := processOf(into, words.Pinging(ping, now))
-		if !ping.Local.IsZero() {
-			p.AheadMS = new(ping.Local.Sub(ping.At).Milliseconds())
-		}
-	}
-	return errors.Join(cursor.Err(), cursor.Close(ctx))
-}
-
-// now returns the server's clock, or zero if it is unknown.
-func (s *store) now(ctx context.Context) (time.Time, error) {
-	cat, err := mongocatalog.New(s.client, mongocatalog.Options{Database: s.database})
-	if err != nil {
-		return time.Time{}, err
-	}
-	_, err = cat.Hello(ctx)
-	return cat.ListingTime(), err
+	return slices.Compact(names) // a listing is in the order of names
 }
 
 func (c processList) print(w io.Writer, how layout) {

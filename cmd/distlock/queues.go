@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/claim"
+	"mongodlm/cmd/internal/census"
 	"mongodlm/cmd/internal/words"
-	"mongodlm/distlock"
 )
 
 const maxQueues = 100
@@ -29,12 +29,16 @@ type queueList struct {
 // queues returns the queues that have a lock document, with the fields that their workers recorded.
 // Queues with the same rows and the same field are one element.
 func (s *store) queues(ctx context.Context) ([]backlog, error) {
+	locks, err := census.Read(census.Unbounded, s.Locks(ctx))
+	if err != nil {
+		return nil, err
+	}
 	var all []backlog
 	at := map[[2]string]int{} // by namespace and field
-	err := each(s.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
+	for _, lock := range locks.Locks {
 		namespace, queue, is := words.Queue(lock.Name)
 		if !is {
-			return
+			continue
 		}
 		key := [2]string{namespace, words.Field(queue)}
 		i, known := at[key]
@@ -43,15 +47,10 @@ func (s *store) queues(ctx context.Context) ([]backlog, error) {
 			database, collection, _ := strings.Cut(namespace, ".")
 			all = append(all, backlog{Database: database, Collection: collection, field: key[1]})
 		}
-		all[i].record(lock)
-	})
-	return all, err
-}
-
-// record sets the fields Due and Key from the reason of a worker's lock, if they are not set.
-func (b *backlog) record(lock distlock.LockInfo) {
-	as := claim.ConfigOf(lock.Why)
-	b.Due, b.key = cmp.Or(b.Due, as.Due), cmp.Or(b.key, as.Key)
+		as := claim.ConfigOf(lock.Holders[0].Why)
+		all[i].Due, all[i].key = cmp.Or(all[i].Due, as.Due), cmp.Or(all[i].key, as.Key)
+	}
+	return all, nil
 }
 
 // countQueues counts the rows of at most maxQueues queues. It omits a queue that the server or

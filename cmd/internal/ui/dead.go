@@ -15,6 +15,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/claim"
+	"mongodlm/cmd/internal/census"
 	"mongodlm/cmd/internal/words"
 )
 
@@ -78,11 +79,11 @@ func (s *Server) collection(namespace string) *mongo.Collection {
 func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
 	p := deadPage{Namespace: r.URL.Query().Get("queue"), AllowChange: s.cfg.AllowBreak}
 	now := s.locks.get(r.Context(), s, s.read)
-	ofQueue := func(k *lock) bool {
+	ofQueue := func(k *census.Lock) bool {
 		namespace, _, is := words.Queue(k.Name)
 		return is && namespace == p.Namespace
 	}
-	if s.cfg.Client == nil || now.value == nil || !slices.ContainsFunc(now.value.locks, ofQueue) {
+	if s.cfg.Client == nil || now.value == nil || !slices.ContainsFunc(now.value.Locks, ofQueue) {
 		http.Error(w, "There is no queue of that name: no worker has claimed rows there.",
 			http.StatusNotFound)
 		return
@@ -211,7 +212,7 @@ func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err 
 }
 
 // namespacesOf returns the collections of the queues that have a lock document.
-func namespacesOf(locks []*lock) (all []string) {
+func namespacesOf(locks []*census.Lock) (all []string) {
 	for _, k := range locks {
 		if namespace, _, is := words.Queue(k.Name); is {
 			all = append(all, namespace)

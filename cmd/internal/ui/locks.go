@@ -1,14 +1,13 @@
 package ui
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
+	"mongodlm/cmd/internal/census"
 	"mongodlm/cmd/internal/outlook"
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
@@ -22,68 +21,36 @@ type lockList struct {
 	Query, Show, Sort string
 	Figures           []figure
 	Sorts             []choice
-	Rows              []lockRow
+	Rows              []*census.Lock
 	pager
 }
 
-type lockRow struct {
-	*lock
-	First   distlock.LockInfo // the holder in trouble, if the lock has one
-	Others  int
-	Trouble int // see [words.Trouble]
-}
-
-func (k lockRow) inUse() bool { return k.Held() || len(k.Queue) > 0 }
-
-var lockFilters = []filter[lockRow]{
-	{"", "In use", "", lockRow.inUse},
-	{"all", "All names", "", func(lockRow) bool { return true }},
-	{"held", "Held", "", lockRow.Held},
-	{"waited", "Waited for", "", func(k lockRow) bool { return len(k.Queue) > 0 }},
-	{"silent", "Dead or silent", "bad", func(k lockRow) bool { return k.Trouble == 2 }},
-	{"long", "Long queues", "late", func(k lockRow) bool { return words.Long(k.Queue) }},
-}
-
-func byQueue(a, b lockRow) int { return cmp.Compare(len(b.Queue), len(a.Queue)) }
-
-// lockSorts lists the sort orders. Equal rows stay in the order of their names. By default, locks
-// in trouble come first. Among locks in the same trouble, locks with longer queues come first.
-var lockSorts = []struct {
-	value, word string
-	order       func(a, b lockRow) int
-}{
-	{"", "Trouble", func(a, b lockRow) int {
-		if c := cmp.Compare(b.Trouble, a.Trouble); c != 0 || a.Trouble == 0 {
-			return c
-		}
-		return byQueue(a, b)
-	}},
-	{"name", "Name", func(_, _ lockRow) int { return 0 }},
-	{"held", "Held for", func(a, b lockRow) int { return cmp.Compare(b.heldFor(), a.heldFor()) }},
-	{"ping", "Ping", func(a, b lockRow) int { return cmp.Compare(b.First.PingAge, a.First.PingAge) }},
-	{"queue", "Queue", byQueue},
+var lockFilters = []filter[*census.Lock]{
+	{"", "In use", "", func(k *census.Lock) bool { return k.Held() || len(k.Queue) > 0 }},
+	{"all", "All names", "", func(*census.Lock) bool { return true }},
+	{"held", "Held", "", (*census.Lock).Held},
+	{"waited", "Waited for", "", func(k *census.Lock) bool { return len(k.Queue) > 0 }},
+	{"silent", "Dead or silent", "bad", func(k *census.Lock) bool { return k.Trouble() == 2 }},
+	{"long", "Long queues", "late", func(k *census.Lock) bool { return words.Long(k.Queue) }},
 }
 
 func (s *Server) showLocks(r *http.Request, now *listing) any {
 	q := r.URL.Query()
 	l := lockList{Query: searchText(r), Show: q.Get("show"), Sort: q.Get("sort")}
-	var all []lockRow
-	for _, k := range now.locks {
-		all = append(all, rowOf(k))
-	}
-	figures, found := filtered(r, all, lockFilters)
+	figures, found := filtered(r, now.Locks, lockFilters)
 	if l.Show == "" && l.Query != "" {
-		found = all
+		found = now.Locks
 	}
-	found = slices.DeleteFunc(found, func(k lockRow) bool { return !matches(k.lock, l.Query) })
-	malformed, href := len(now.bad), "#malformed"
+	found = slices.DeleteFunc(slices.Clone(found),
+		func(k *census.Lock) bool { return !matches(k, l.Query) })
+	malformed, href := len(now.Malformed), "#malformed"
 	if malformed == 0 {
 		href = "/loops?show=malformed"
 	}
 	if loops := now.loops; !loops.at.IsZero() {
-		malformed += howMany(loops.value, loopRow.malformed)
+		malformed += howMany(loops.value, isMalformed)
 		figures = append(figures, newFigure("Failing loops", "/loops?show=failed",
-			howMany(loops.value, loopRow.Failed), "bad"))
+			howMany(loops.value, census.Loop.Failed), "bad"))
 	}
 	if dead := now.dead; !dead.at.IsZero() {
 		figures = append(figures, newFigure("Dead rows", "/queues", int(dead.value), "bad"))
@@ -92,25 +59,20 @@ func (s *Server) showLocks(r *http.Request, now *listing) any {
 		figures = append(figures, newFigure("Malformed", href, malformed, "bad"))
 	}
 	l.Figures = figures
-	for _, c := range lockSorts {
-		if c.value == l.Sort {
-			slices.SortStableFunc(found, c.order)
+	for i, o := range census.Orders {
+		value := o.Name
+		if i == 0 { // the default
+			value = ""
 		}
-		l.Sorts = append(l.Sorts, choice{Word: c.word, Href: urlWith(r, "sort", c.value),
-			On: l.Sort == c.value})
+		if value == l.Sort {
+			o.Sort(found)
+		}
+		l.Sorts = append(l.Sorts, choice{Word: o.Word, Href: urlWith(r, "sort", value),
+			On: l.Sort == value})
 	}
 	l.pager = newPager(r, len(found), perPage)
 	l.Rows = found[l.First:l.Last]
 	return l
-}
-
-func rowOf(k *lock) lockRow {
-	row := lockRow{lock: k, First: k.Holders[0], Others: len(k.Holders) - 1,
-		Trouble: words.Trouble(k.Holders, k.Queue)}
-	if at := slices.IndexFunc(k.Holders, words.Suspect); k.Held() && at > 0 {
-		row.First = k.Holders[at]
-	}
-	return row
 }
 
 // searchText returns the printable characters of the request's search text.
@@ -125,7 +87,7 @@ func searchText(r *http.Request) string {
 
 // matches reports whether the name of a lock, or the process or reason of a holder or waiter,
 // contains the search text.
-func matches(k *lock, q string) bool {
+func matches(k *census.Lock, q string) bool {
 	if q == "" || contains(k.Name, q) {
 		return true
 	}
@@ -136,16 +98,9 @@ func matches(k *lock, q string) bool {
 
 func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
 
-func (k lockRow) heldFor() time.Duration {
-	if !k.Held() {
-		return -1
-	}
-	return k.First.Age
-}
-
 type lockPage struct {
 	Name       string
-	Lock       *lock // nil if the lock does not exist
+	Lock       *census.Lock // nil if the lock does not exist
 	Holders    []holder
 	Problem    string // the reason why the lock's existence is unknown
 	AllowBreak bool
@@ -164,13 +119,13 @@ const maxEvents = 100
 
 func (s *Server) showLock(r *http.Request, now *listing) any {
 	p := lockPage{Name: r.URL.Query().Get("name"), AllowBreak: s.cfg.AllowBreak}
-	p.Lock = now.named[p.Name]
-	if p.Lock == nil && (now.partial || len(now.bad) > 0) {
+	p.Lock = now.Named(p.Name)
+	if p.Lock == nil && (now.Partial || len(now.Malformed) > 0) {
 		p.Lock, p.Problem = s.readLock(r.Context(), p.Name)
 	}
-	var present []*lock
+	var present []*census.Lock
 	if p.Lock != nil {
-		present = []*lock{p.Lock}
+		present = []*census.Lock{p.Lock}
 		name := func(process string) string { return words.Shown(words.Short(process), 200) }
 		for _, h := range p.Lock.Holders {
 			one := holder{LockInfo: h}
@@ -181,14 +136,14 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 		}
 	}
 	read := s.past(r.Context(), p.Name)
-	p.Timeline = newTimeline(r, now.now, read, present, true)
+	p.Timeline = newTimeline(r, now.Now, read, present, true)
 	p.Events = read.value.entries[:min(maxEvents, len(read.value.entries))]
 	p.More = len(read.value.entries) > maxEvents
 	return p
 }
 
 // readLock reads a single lock that the listing omits or could not parse.
-func (s *Server) readLock(ctx context.Context, name string) (*lock, string) {
+func (s *Server) readLock(ctx context.Context, name string) (*census.Lock, string) {
 	holders, queue, err := s.cfg.Inspector.Holder(ctx, name)
 	switch {
 	case err != nil:
@@ -196,5 +151,5 @@ func (s *Server) readLock(ctx context.Context, name string) (*lock, string) {
 	case len(holders) == 0:
 		return nil, ""
 	}
-	return &lock{name, holders, queue}, ""
+	return &census.Lock{Name: name, Holders: holders, Queue: queue}, ""
 }

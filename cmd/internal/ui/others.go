@@ -10,50 +10,31 @@ import (
 	"strings"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
-
 	"mongodlm/claim"
+	"mongodlm/cmd/internal/census"
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 	"mongodlm/singleton"
 )
 
-type loopRow struct {
-	singleton.Status
-	Stopped, Malformed string
-}
+func isMalformed(l census.Loop) bool { return l.Malformed != "" }
 
-// Failed reports whether the latest finished round of the loop failed.
-func (l loopRow) Failed() bool { return l.Failures > 0 || l.State == singleton.Failed }
-
-func (l loopRow) stopped() bool   { return l.Stopped != "" }
-func (l loopRow) malformed() bool { return l.Malformed != "" }
-
-// Newest returns the recorded rounds of the loop, the newest first.
-func (l loopRow) Newest() []singleton.PastRun {
-	runs := slices.Clone(l.Runs)
-	slices.Reverse(runs)
-	return runs
-}
-
-var loopFilters = []filter[loopRow]{
-	{"", "All", "", func(loopRow) bool { return true }},
-	{"failed", "Failing", "bad", loopRow.Failed},
-	{"stopped", "Stopped", "late", loopRow.stopped},
-	{"malformed", "Malformed", "bad", loopRow.malformed},
+var loopFilters = []filter[census.Loop]{
+	{"", "All", "", func(census.Loop) bool { return true }},
+	{"failed", "Failing", "bad", census.Loop.Failed},
+	{"stopped", "Stopped", "late", func(l census.Loop) bool { return l.Stopped != "" }},
+	{"malformed", "Malformed", "bad", isMalformed},
 }
 
 type loopList struct {
 	Figures []figure
-	Rows    []loopRow // at most maxLoops
-	Total   int       // all loops
+	Rows    []census.Loop // at most maxLoops
+	Total   int           // all loops
 	Found   int
 }
 
 func (s *Server) showLoops(r *http.Request, _ state) content {
-	return contentOf(s.loops.get(r.Context(), s, s.readLoops), func(all []loopRow) any {
+	return contentOf(s.loops.get(r.Context(), s, s.readLoops), func(all []census.Loop) any {
 		l := loopList{Total: len(all)}
 		l.Figures, l.Rows = filtered(r, all, loopFilters)
 		l.Found = len(l.Rows)
@@ -74,40 +55,11 @@ func roundTitle(r singleton.PastRun) string {
 	return text
 }
 
-// readLoops returns all loops and schedules: malformed ones first, then failing ones, then stopped
-// ones.
-func (s *Server) readLoops(ctx context.Context) (rows []loopRow, err error) {
+func (s *Server) readLoops(ctx context.Context) ([]census.Loop, error) {
 	if s.cfg.Client == nil {
 		return nil, errNoClient
 	}
-	store, err := singleton.NewStore(s.cfg.Client.Database(s.cfg.Database))
-	if err != nil {
-		return nil, err
-	}
-	all, err := singleton.List(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	for _, status := range all {
-		row := loopRow{Status: status}
-		switch {
-		case status.Settings.Stopped:
-			row.Stopped = "stopped"
-		case status.Settings.Window != nil:
-			row.Stopped = "outside " + status.Settings.Window.String()
-		}
-		if bad := errors.Join(status.Err, status.SettingsErr); bad != nil {
-			row.Malformed = s.problem(bad)
-		}
-		rows = append(rows, row)
-	}
-	rank := func(l loopRow) int {
-		return slices.Index([]bool{l.malformed(), l.Failed(), l.stopped(), true}, true)
-	}
-	slices.SortStableFunc(rows, func(a, b loopRow) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Failures, a.Failures))
-	})
-	return rows, nil
+	return census.Loops(ctx, s.cfg.Client.Database(s.cfg.Database))
 }
 
 const (
@@ -129,13 +81,12 @@ var errNoClient = errors.New("this store is not MongoDB")
 
 // Elections are locks with candidates. Those in trouble come first, then those with more candidates.
 func (s *Server) showElections(_ *http.Request, now *listing) any {
-	found := slices.DeleteFunc(slices.Clone(now.locks), func(k *lock) bool {
+	found := slices.DeleteFunc(slices.Clone(now.Locks), func(k *census.Lock) bool {
 		return !slices.ContainsFunc(slices.Concat(k.Holders, k.Queue),
 			func(i distlock.LockInfo) bool { return words.Role(i) == "election" })
 	})
-	slices.SortStableFunc(found, func(a, b *lock) int {
-		return cmp.Or(words.Trouble(b.Holders, b.Queue)-words.Trouble(a.Holders, a.Queue),
-			len(b.Queue)-len(a.Queue))
+	slices.SortStableFunc(found, func(a, b *census.Lock) int {
+		return cmp.Or(b.Trouble()-a.Trouble(), len(b.Queue)-len(a.Queue))
 	})
 	return found
 }
@@ -168,7 +119,7 @@ func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error)
 	}
 	known := map[string]*queueRow{}
 	var rows []*queueRow
-	for _, k := range now.value.locks {
+	for _, k := range now.value.Locks {
 		namespace, queue, is := words.Queue(k.Name)
 		if !is {
 			continue
@@ -240,7 +191,7 @@ func (s *Server) showServer(r *http.Request, now state) content {
 	members := s.members.get(r.Context(), s, s.readMembers)
 	return content{Known: true, Data: serverPage{Members: contentOf(members, identity),
 		Took: now.took, Rounds: now.seq, Viewers: len(s.streams), Interval: s.cfg.Interval,
-		Locks: contentOf(now, func(l *listing) any { return len(l.locks) })}}
+		Locks: contentOf(now, func(l *listing) any { return len(l.Locks) })}}
 }
 
 // readMembers reads the clock of each member. If the members are unknown, it reads the clock of the
@@ -255,22 +206,11 @@ func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
 		}
 	}
 	sent := s.clock.Now()
-	now, err := s.serverTime(ctx)
+	now, err := census.Now(ctx, s.cfg.Client)
 	if err != nil {
 		return nil, err
 	}
 	trip := s.clock.Now().Mono - sent.Mono
 	return []Member{{Host: s.cfg.Hosts, Kind: "server", RoundTrip: trip,
 		Ahead: now.Sub(sent.Wall.Add(trip / 2))}}, nil
-}
-
-// serverTime returns the clock of the server that accepts writes. It sends one command.
-func (s *Server) serverTime(ctx context.Context) (time.Time, error) {
-	var reply struct {
-		LocalTime time.Time `bson:"localTime"`
-	}
-	// The command isMaster is used because the command hello exists only from MongoDB 4.4.2 on.
-	err := s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
-		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&reply)
-	return reply.LocalTime, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"mongodlm/cmd/internal/census"
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
@@ -97,7 +98,7 @@ func (h *holding) over() bool { return !h.to.IsZero() }
 const unknownEnd = 100 * time.Millisecond
 
 // holdings computes the holdings from the history and from the present holders of the given locks.
-func holdings(p past, present []*lock) []*holding {
+func holdings(p past, present []*census.Lock) []*holding {
 	type key struct {
 		lock    string
 		session bson.ObjectID

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
+	"mongodlm/cmd/internal/census"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
@@ -66,10 +67,10 @@ type Server struct {
 	cfg       Config
 	clock     clock.Clock
 	locks     cell[*listing]
-	loops     cell[[]loopRow]
+	loops     cell[[]census.Loop]
 	queues    cell[queueSummary]
 	members   cell[[]Member]
-	pings     cell[pingList]
+	pings     cell[census.Pings]
 	void      cell[string]
 	dead      cell[int64]
 	histories map[string]*cell[past] // by lock; guarded by mu
@@ -93,8 +94,8 @@ func New(ctx context.Context, cfg Config) *Server {
 		streams: make(chan struct{}, maxStreams), wrong: make(chan struct{}, maxWrong),
 		locks: cell[*listing]{keep: cfg.Interval, limit: roundLimit},
 		dead:  cell[int64]{keep: keepDead, limit: deadLimit},
-		loops: cell[[]loopRow]{keep: keepLoops}, queues: cell[queueSummary]{keep: keepQueues},
-		members: cell[[]Member]{keep: keepMembers}, pings: cell[pingList]{keep: keepPings},
+		loops: cell[[]census.Loop]{keep: keepLoops}, queues: cell[queueSummary]{keep: keepQueues},
+		members: cell[[]Member]{keep: keepMembers}, pings: cell[census.Pings]{keep: keepPings},
 		void: cell[string]{keep: keepVoid}, histories: map[string]*cell[past]{}}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.handler = s.guarded(s.routes())

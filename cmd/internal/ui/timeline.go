@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"mongodlm/cmd/internal/census"
 	"mongodlm/cmd/internal/words"
 )
 
@@ -79,12 +80,12 @@ type choice struct {
 }
 
 func (s *Server) showTimeline(r *http.Request, now *listing) any {
-	return newTimeline(r, now.now, s.past(r.Context(), ""), now.locks, false)
+	return newTimeline(r, now.Now, s.past(r.Context(), ""), now.Locks, false)
 }
 
 // newTimeline draws the timeline with the length and the end that the request selects. It has a
 // band for each lock or each process.
-func newTimeline(r *http.Request, now time.Time, read reading[past], present []*lock,
+func newTimeline(r *http.Request, now time.Time, read reading[past], present []*census.Lock,
 	byProcess bool) timeline {
 	at := slices.IndexFunc(spans, func(c span) bool { return c.Word == r.URL.Query().Get("span") })
 	if at < 0 {

@@ -16,6 +16,7 @@ import (
 
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
+	"mongodlm/singleton"
 )
 
 //go:embed static
@@ -30,7 +31,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"lockHref":    lockHref,
 	"processHref": processHref, "color": colorOf, "pulse": pulseOf, "breakHref": breakHref,
 	"deadHref": deadHref, "span": words.Span, "sentence": sentence, "classOf": classOf,
-	"roundTitle": roundTitle, "several": several,
+	"roundTitle": roundTitle, "several": several, "backward": slices.Backward[[]singleton.PastRun],
 	"first": func(all []distlock.LockInfo) []distlock.LockInfo { return all[:min(len(all), maxNamed)] },
 	"more":  func(all []distlock.LockInfo) int { return max(0, len(all)-maxNamed) },
 	"text":  func(s string) string { return words.Shown(s, 300) },
@@ -104,7 +105,7 @@ func (s *Server) layout(r *http.Request, v view, now state) layout {
 		Database: s.cfg.Database, AllowBreak: s.cfg.AllowBreak, Problem: now.problem, Since: now.since,
 		Seq: now.seq, At: now.at, Content: v.show(s, r, now)}
 	if found := now.value; found != nil {
-		l.Partial, l.Bad, l.Void = found.partial, found.bad, found.void
+		l.Partial, l.Bad, l.Void = found.Partial, found.Malformed, found.void
 	}
 	return l
 }

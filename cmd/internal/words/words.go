@@ -162,18 +162,6 @@ func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
 
-// Pinging returns a LockInfo that describes the process of a ping. The given time is the time of
-// the server, or zero if unknown.
-func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
-	i := distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true, PingAge: -1,
-		PingEvery: ping.Interval, Takeover: ping.Takeover, Condemned: ping.Condemned != nil,
-		Foreign: !ping.HasSeq && ping.Condemned == nil}
-	if !now.IsZero() {
-		i.PingAge = max(0, now.Sub(ping.At))
-	}
-	return i
-}
-
 // Suspect reports whether a holder needs attention. A holder needs attention if it is silent, was
 // declared dead, has no readable ping, or has an expired lease.
 func Suspect(i distlock.LockInfo) bool {
