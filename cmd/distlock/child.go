@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -105,53 +104,41 @@ func (r *runner) runCommand(guard *distlock.TryGuard, path string, s stdio,
 // ping interval, so that the guardian knows a recent deadline.
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
-// start creates a starter process in a new process group, and a guardian for the group. If
-// "distlock run" is in the foreground of a terminal, start moves the new group to the foreground.
-// Then it sends a byte to the starter process, which executes the command.
+// start starts a guardian, and then the command in a new process group. If "distlock run" is in the
+// foreground of a terminal, start moves the new group to the foreground. A "distlock run" that is
+// killed before the guardian knows the group leaves the processes of the group alive, except for the
+// command itself on Linux.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
-	pipeR, pipeW, err := os.Pipe()
+	guardian, err := r.startGuardian(guard.Deadline(), s)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = pipeW.Close() }() // without a byte the starter exits
-	cmd := selfCommand(append([]string{starterArg, strconv.Itoa(os.Getpid()), path}, r.command...)...)
-	cmd.Env = append(withoutSecrets(os.Environ()),
-		envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, s.out, s.errOut
-	cmd.ExtraFiles = []*os.File{pipeR}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = pipeDelay
+	cmd := &exec.Cmd{Path: path, Args: r.command, Stdin: s.in, Stdout: s.out, Stderr: s.errOut,
+		WaitDelay: pipeDelay, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		Env: append(withoutSecrets(os.Environ()),
+			envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()))}
+	killWithParent(cmd.SysProcAttr)
 	adoptOrphans()
-	err = cmd.Start()
-	_ = pipeR.Close()
+	if err = guard.Err(); err == nil {
+		if err = cmd.Start(); err != nil {
+			err = exit{exitNotRunnable, err}
+		}
+	}
 	if err != nil {
+		guardian.stop()
 		return nil, err
 	}
 	g := &group{
-		cmd: cmd, pgid: cmd.Process.Pid,
+		cmd: cmd, pgid: cmd.Process.Pid, guardian: guardian,
 		ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
 		tty: openTerminal(), say: s.say,
 	}
-	go g.wait() // ends with the command; start and runCommand wait for it before they return
-	g.guardian, err = r.startGuardian(g.pgid, guard.Deadline(), s)
-	if err == nil {
-		signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
-		if isTerminal(s.in) && isTerminal(s.out) {
-			g.tty.give(g.pgid)
-		}
-		if err = guard.Err(); err == nil {
-			_, err = pipeW.Write([]byte{1})
-		}
+	guardian.send(fmt.Sprintf("%s %d", groupMessage, g.pgid))
+	signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
+	if isTerminal(s.in) && isTerminal(s.out) {
+		g.tty.give(g.pgid)
 	}
-	if err != nil {
-		_ = pipeW.Close()
-		<-g.ended
-		g.tty.takeBack(g.pgid, false)
-		if g.guardian != nil {
-			g.guardian.stop()
-		}
-		return nil, err
-	}
+	go g.wait() // ends with the command; runCommand waits for it before it returns
 	return g, nil
 }
 

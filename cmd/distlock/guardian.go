@@ -18,15 +18,13 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// The hidden commands. With these commands, "distlock run" starts this program as a starter or as a
-// guardian.
-const (
-	starterArg  = "start"    // PARENT PATH ARG0 ARG...: becomes the command of run
-	guardianArg = "guardian" // GROUP GRACE LATE UNTIL NAME: ends the command when run cannot
-)
+// guardianArg is the hidden command GRACE LATE UNTIL NAME, which ends the command when "distlock
+// run" cannot.
+const guardianArg = "guardian"
 
 // The messages that "distlock run" sends to its guardian, one per line.
 const (
+	groupMessage  = "group"  // with the number of the process group of the command
 	untilMessage  = "until"  // with a wall clock in nanoseconds: the deadline of the lock
 	endingMessage = "ending" // run has sent SIGTERM to the command
 )
@@ -34,49 +32,24 @@ const (
 // internalCommand runs the hidden command that args contain, and returns its exit code and true. If
 // args contain no hidden command, internalCommand returns false.
 func internalCommand(args []string) (code int, was bool) {
-	if len(args) < 4 {
+	if len(args) < 2 || args[1] != guardianArg {
 		return 0, false
 	}
-	switch args[1] {
-	case starterArg:
-		return runStarter(args[2:]), true
-	case guardianArg:
-		return runGuardian(args[2:]), true
-	}
-	return 0, false
+	return runGuardian(args[2:]), true
 }
 
-// selfCommand returns a command that runs this program again. On Linux the command works even if
-// the program's file was replaced.
-func selfCommand(args ...string) *exec.Cmd {
-	path := "/proc/self/exe"
-	if _, err := os.Stat(path); err != nil {
-		if path, err = os.Executable(); err != nil {
-			path = os.Args[0]
-		}
+// selfPath returns the path of this program. On Linux the path works even if the program's file was
+// replaced.
+func selfPath() string {
+	const path = "/proc/self/exe"
+	if _, err := os.Stat(path); err == nil {
+		return path
 	}
-	cmd := exec.Command(path, args...)
-	cmd.Args[0] = "distlock"
-	return cmd
-}
-
-// runStarter waits for a byte from "distlock run" and then executes the command. If "distlock run"
-// closes the pipe without a byte, runStarter fails.
-func runStarter(args []string) int {
-	parent, err := strconv.Atoi(args[0])
-	if err != nil || len(args) < 3 {
-		fmt.Fprintln(os.Stderr, "distlock start: an internal command of distlock run")
-		return exitUsage
+	own, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
 	}
-	pipe := os.NewFile(3, "start pipe")
-	if n, _ := pipe.Read(make([]byte, 1)); n == 0 {
-		return exitFailed
-	}
-	_ = pipe.Close() // the command must not inherit the pipe
-	killWithParent(parent)
-	err = syscall.Exec(args[1], args[2:], os.Environ())
-	fmt.Fprintf(os.Stderr, "distlock run: %s: %v\n", shown(args[1], 200), err)
-	return exitNotRunnable
+	return own
 }
 
 // A guardian controls the guardian process of "distlock run". The guardian process ends the command
@@ -90,17 +63,15 @@ type guardian struct {
 	died  bool          // the guardian process failed; set before ended is closed
 }
 
-func (r *runner) startGuardian(pgid int, until time.Time, s stdio) (*guardian, error) {
+func (r *runner) startGuardian(until time.Time, s stdio) (*guardian, error) {
 	reading, writing, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	cmd := selfCommand(guardianArg, strconv.Itoa(pgid), r.grace.String(), r.guardianDelay().String(),
-		strconv.FormatInt(until.UnixNano(), 10), r.name)
-	cmd.Env = []string{}
-	cmd.Stdin, cmd.Stderr = reading, s.errOut
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.WaitDelay = pipeDelay
+	cmd := &exec.Cmd{Path: selfPath(), Args: []string{"distlock", guardianArg, r.grace.String(),
+		r.guardianDelay().String(), strconv.FormatInt(until.UnixNano(), 10), r.name},
+		Env: []string{}, Stdin: reading, Stderr: s.errOut, WaitDelay: pipeDelay,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 	err = cmd.Start()
 	_ = reading.Close()
 	if err != nil {
@@ -160,28 +131,24 @@ func runGuardian(args []string) int {
 	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)
 	why := v.watch(lines(os.Stdin))
-	if groupEmpty(v.pgid) {
+	if v.pgid == 0 || groupEmpty(v.pgid) {
 		return 0
 	}
 	fmt.Fprintf(os.Stderr, "distlock run: %s; its command is ended now, and lock %s may be held "+
-		"until the takeover time has passed\n", why, named(args[4]))
+		"until the takeover time has passed\n", why, named(args[3]))
 	v.end()
 	return 0
 }
 
 func newWatchdog(args []string) (*watchdog, error) {
-	if len(args) != 5 {
-		return nil, errors.New("it takes five arguments")
+	if len(args) != 4 {
+		return nil, errors.New("it takes four arguments")
 	}
 	v := &watchdog{clock: clock.System()}
-	var errs [4]error
-	v.pgid, errs[0] = strconv.Atoi(args[0])
-	v.grace, errs[1] = time.ParseDuration(args[1])
-	v.late, errs[2] = time.ParseDuration(args[2])
-	if v.pgid < 2 { // kill(2) treats 0 and -1 as other sets of processes
-		errs[3] = fmt.Errorf("there is no group %d", v.pgid)
-	}
-	v.receive(untilMessage + " " + args[3])
+	var errs [2]error
+	v.grace, errs[0] = time.ParseDuration(args[0])
+	v.late, errs[1] = time.ParseDuration(args[1])
+	v.receive(untilMessage + " " + args[2])
 	return v, errors.Join(errs[:]...)
 }
 
@@ -219,14 +186,16 @@ func (v *watchdog) watch(messages <-chan string) string {
 }
 
 func (v *watchdog) receive(line string) {
-	if line == endingMessage {
+	what, value, _ := strings.Cut(line, " ")
+	n, err := strconv.ParseInt(value, 10, 64)
+	switch {
+	case what == endingMessage:
 		v.ending = true
-		return
-	}
-	until, found := strings.CutPrefix(line, untilMessage+" ")
-	if at, err := strconv.ParseInt(until, 10, 64); found && err == nil {
+	case what == groupMessage && err == nil && n > 1: // kill(2) treats 0 and -1 as other sets
+		v.pgid = int(n)
+	case what == untilMessage && err == nil:
 		v.begun = v.clock.Now()
-		v.left = time.Unix(0, at).Sub(v.begun.Wall) + v.late
+		v.left = time.Unix(0, n).Sub(v.begun.Wall) + v.late
 	}
 }
 

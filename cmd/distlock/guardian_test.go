@@ -195,7 +195,7 @@ func TestGuardian_NewDeadlines_PostponeTheEnd(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		begun, messages := time.Now(), make(chan string)
-		v, err := newWatchdog([]string{"7", "5s", "1s",
+		v, err := newWatchdog([]string{"5s", "1s",
 			fmt.Sprint(begun.Add(10 * time.Second).UnixNano()), "job"})
 		assert.Must(t, err)
 		go func() {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,16 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killWithParent makes the kernel kill this process at the end of the parent's thread that started
-// it. The setting survives an exec. The setting belongs to a thread, so killWithParent locks the
-// goroutine to its thread.
-func killWithParent(parent int) {
-	runtime.LockOSThread()
-	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // on failure the guardian ends the command
-	if os.Getppid() != parent {
-		os.Exit(exitFailed) // the parent has died already
-	}
-}
+// killWithParent makes the kernel kill a process at the end of the thread that starts it. Otherwise
+// only the guardian would end the command after the death of "distlock run".
+func killWithParent(of *syscall.SysProcAttr) { of.Pdeathsig = syscall.SIGKILL }
 
 // adoptOrphans makes this process the parent of the orphans that the command leaves behind, so that
 // it can wait for those in the group of the command. In a container, the init process might not wait

@@ -2,9 +2,11 @@
 
 package main
 
+import "syscall"
+
 // killWithParent does nothing. If "distlock run" is killed on this system, only the guardian ends
 // the command.
-func killWithParent(int) {}
+func killWithParent(*syscall.SysProcAttr) {}
 
 // adoptOrphans does nothing. On this system the init process waits for orphans.
 func adoptOrphans() {}

@@ -68,7 +68,8 @@ func TestRun_ReaderOfTheMessagesExits_RunContinues(t *testing.T) {
 func TestGuardian_WrongGroup_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, group := range []string{"-1", "0", "1", "x", ""} {
-		if _, err := newWatchdog([]string{group, "5s", "1s", "1", "job"}); err == nil {
+		v := assert.Value(newWatchdog([]string{"5s", "1s", "1", "job"}))(t)
+		if v.receive(groupMessage + " " + group); v.pgid != 0 {
 			t.Errorf("group %q is accepted", group)
 		}
 	}
