@@ -1,26 +1,10 @@
 // Command distlock is the operator's command line of the distributed lock.
 //
-//	distlock doctor                  check whether this server is suitable for locks
-//	distlock locks [NAME]            holders and waiters; all details of one lock, with a forecast
-//	distlock ps                      processes that ping, with their locks and queue entries
-//	distlock loops [NAME]            loops and schedules, or the latest rounds of one
-//	distlock claims [COLLECTION]     queues, or the rows of one; list, retry or remove dead rows
-//	distlock history [NAME]          the events of locks, newest first
-//	distlock break NAME --fence N    free a lock by force, if it is unchanged
-//	distlock ui                      all of that as a live page in a browser
-//	distlock run NAME -- COMMAND     run a command while holding a lock
-//	distlock completion SHELL        completion of commands and flags in bash, zsh or fish
-//	distlock serve --dir FOLDER      run a config server, where there is no MongoDB
-//	distlock version                 the version of this build
+//	distlock -h          the commands and their exit codes
+//	distlock COMMAND -h  the flags, the output and the JSON fields of a command
 //
 // The flag --uri or --uri-file or the environment variable MONGODLM_URI names the server. The
-// password in the connection string is never printed. The flag -h lists the flags of a command.
-//
-// # Exit codes
-//
-// The exit code is 0 for success, 1 for a failure, 2 for a usage error, and 3 if doctor has
-// warnings. The exit code of "distlock run" is the exit code of its command, or a code that
-// "distlock run -h" lists.
+// password in the connection string is never printed.
 //
 // # Limits of run
 //

@@ -232,28 +232,25 @@ func TestRunner_BehindTheDashes_NothingIsRead(t *testing.T) {
 	}
 }
 
-func TestCommands_DocHelpAndOperations_NameTheSame(t *testing.T) {
+func TestCommands_HelpAndOperations_NameTheSame(t *testing.T) {
 	t.Parallel()
 	var help []string
 	for _, c := range root(stdio{}).Commands() {
 		help = append(help, c.Name())
 	}
 	slices.Sort(help)
-	for file, named := range map[string]string{
-		"main.go":                  `(?m)^//\tdistlock ([a-z]+)`,
-		"../../docs/operations.md": "(?m)(?:^|`|\\()distlock ([a-z]+)",
-	} {
-		text := assert.Value(os.ReadFile(file))(t)
-		var commands []string
-		for _, found := range regexp.MustCompile(named).FindAllStringSubmatch(string(text), -1) {
-			if found[1] != "guardian" { // called only by run
-				commands = append(commands, found[1])
-			}
+	const file = "../../docs/operations.md"
+	text := assert.Value(os.ReadFile(file))(t)
+	var commands []string
+	for _, found := range regexp.MustCompile("(?m)(?:^|`|\\()distlock ([a-z]+)").
+		FindAllStringSubmatch(string(text), -1) {
+		if found[1] != "guardian" { // called only by run
+			commands = append(commands, found[1])
 		}
-		slices.Sort(commands)
-		if commands = slices.Compact(commands); !slices.Equal(commands, help) {
-			t.Errorf("%s names %q, the help %q", file, commands, help)
-		}
+	}
+	slices.Sort(commands)
+	if commands = slices.Compact(commands); !slices.Equal(commands, help) {
+		t.Errorf("%s names %q, the help %q", file, commands, help)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -387,34 +386,23 @@ func cutEnd(text string, limit int) string {
 	return string(runes[:max(0, min(len(runes), limit-len(mark)))]) + mark
 }
 
-// wrap writes a sentence in lines that fit the layout. It indents the second and later lines. It
-// splits a word that is longer than a line, but no command that creates an index.
+// wrap writes a sentence in lines that fit the layout. It indents the second and later lines, except
+// before a long word. A word that is longer than a line, such as a command for the shell, stays
+// whole.
 func wrap(w io.Writer, l layout, text, indent string) {
-	limit := int(l)
-	indent = indent[:min(len(indent), limit/2)]
-	for limit > 0 && cells(text) > limit {
-		end, used, depth := 0, 0, 0
-		command := strings.Contains(text, "createIndex(")
-		for i, r := range text {
-			switch r {
-			case '{', '(':
-				depth++
-			case '}', ')':
-				depth--
-			}
-			if r == ' ' && (depth == 0 || !command) && strings.TrimSpace(text[:i]) != "" {
-				end = i + 1
-			}
-			if used += runeCells(r); used > limit && i > len(indent) && (end > 0 || !command) {
-				end = cmp.Or(end, i)
-				break
+	line := ""
+	for i, word := range strings.Split(text, " ") {
+		longer := line + " " + word
+		switch {
+		case i == 0:
+			longer = word
+		case l > 0 && cells(longer) > int(l) && strings.TrimSpace(line) != "":
+			fmt.Fprintln(w, strings.TrimRight(line, " "))
+			if longer = indent + word; cells(longer) > int(l) {
+				longer = word
 			}
 		}
-		if end == 0 { // one character is wider than the line
-			break
-		}
-		fmt.Fprintln(w, strings.TrimRight(text[:end], " "))
-		text = indent + text[end:]
+		line = longer
 	}
-	fmt.Fprintln(w, strings.TrimRight(text, " "))
+	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }
