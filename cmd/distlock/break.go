@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -89,7 +88,13 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	if err != nil {
 		return b.explainFailure(ctx, st, err, s.out)
 	}
-	fmt.Fprintf(s.out, "\n%s%s\n", afterBreak(now), noticeText(target))
+	fmt.Fprintf(s.out, "\n%s\n", words.AfterBreak(now))
+	for _, n := range now {
+		if n.Held {
+			fmt.Fprintf(s.out, "  %s, fence %d\n", shown(n.Process, 200), n.Fence)
+		}
+	}
+	fmt.Fprintln(s.out, noticeText(target))
 	return nil
 }
 
@@ -118,23 +123,6 @@ func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, err
 		has = fmt.Sprintf("none of the %d holders has fence %d", len(holders), b.fence)
 	}
 	return distlock.LockInfo{}, fmt.Errorf("%s; nothing was changed", has)
-}
-
-func afterBreak(now []distlock.LockInfo) string {
-	switch {
-	case len(now) == 0:
-		return "That holder no longer holds the lock; other holders still hold it. "
-	case !now[0].Held && now[0].Fence > 0:
-		return fmt.Sprintf("The lock is free now, fence %d. ", now[0].Fence)
-	case !now[0].Held:
-		return "The lock is free now. "
-	}
-	var what strings.Builder
-	what.WriteString("The lock was granted to the next waiter:")
-	for _, n := range now {
-		what.WriteString(fmt.Sprintf("\n  %s, fence %d", shown(n.Process, 200), n.Fence))
-	}
-	return what.String() + "\n"
 }
 
 // explainFailure returns the error for a failed break. If the lock has changed, explainFailure

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"time"
 
@@ -108,9 +107,7 @@ func (p *page) flags(f *pflag.FlagSet) {
 	p.connection.flags(f)
 	p.logging.flags(f)
 	p.metrics.flags(f)
-	web := flag.NewFlagSet("", flag.ContinueOnError)
-	p.access.Flags(web)
-	f.AddGoFlagSet(web)
+	p.access.Flags(f)
 	f.DurationVar(&p.interval, "interval", ui.DefaultInterval,
 		"the time between two reads of the server, for all browsers\ntogether; "+
 			"without a browser there are none")

@@ -113,16 +113,7 @@ func (s *Server) doBreak(r *http.Request, of distlock.LockInfo) (code int, p bre
 	}
 	s.cfg.Logger.Warn().Str("lock", catalog.Printable(of.Name, 200)).Int64("fence", of.Fence).
 		Str("from", r.RemoteAddr).Str("by", s.tokenOwner(r)).Msg("the page broke a lock")
-	p = breakPage{Name: of.Name}
-	switch {
-	case len(now) == 0:
-		p.Done = "That holder no longer holds the lock. Other holders remain."
-	case !now[0].Held:
-		p.Done = "The lock is free now."
-	default:
-		p.Done, p.Granted = "The lock was granted to the next waiter.", now
-	}
-	return http.StatusOK, p
+	return http.StatusOK, breakPage{Name: of.Name, Done: words.AfterBreak(now), Granted: now}
 }
 
 // notBroken returns the page for a break that has failed.

@@ -56,7 +56,7 @@ func TestBreak_OneOfSeveral_OthersRemain(t *testing.T) {
 		b := w.hold(w.process(), "table", distlock.Shared())
 		action, ticket := w.ask(held(a, "table"))
 		rec := w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {"x"}}))
-		want(t, rec.Body.String(), "Other holders remain")
+		want(t, rec.Body.String(), "other holders still hold it")
 		lock := assert.Value(w.mem.Read(t.Context(), "table"))(t)
 		if len(lock.Holders()) != 1 || lock.TS != b.Session() {
 			t.Errorf("the lock is %+v", lock)

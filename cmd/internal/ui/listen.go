@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +12,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // DefaultAddr is the default address of the page.
@@ -28,7 +29,7 @@ type Access struct {
 }
 
 // Flags declares --listen, --token-file, --tls-cert and --tls-key in f.
-func (a *Access) Flags(f *flag.FlagSet) {
+func (a *Access) Flags(f *pflag.FlagSet) {
 	a.AddrFlag = "--listen"
 	f.StringVar(&a.Addr, "listen", DefaultAddr,
 		"the `address` of the page; port 0 selects a free port;\nan address other than loopback "+

@@ -29,33 +29,22 @@ func ID(id bson.RawValue) string {
 // parseID parses an _id in one of the formats that [ID] returns. It returns a text in any other
 // format as a string.
 func parseID(text string) (bson.RawValue, error) {
-	var value any = text
+	value := text
 	switch oid, err := bson.ObjectIDFromHex(text); {
 	case err == nil:
-		value = oid
-	case strings.HasPrefix(text, `"`):
-		var s string
-		if err := json.Unmarshal([]byte(text), &s); err != nil {
-			return bson.RawValue{}, fmt.Errorf("%s is not a quoted string", Named(text))
-		}
-		value = s
-	case text == "null":
-		return bson.RawValue{Type: bson.TypeNull}, nil
-	case text == "true", text == "false":
-		value = text == "true"
-	case strings.HasPrefix(text, "{"):
-		var d bson.D
-		if err := bson.UnmarshalExtJSON([]byte(`{"v":`+text+`}`), true, &d); err != nil || len(d) != 1 {
-			return bson.RawValue{}, fmt.Errorf("%s is not extended JSON", Named(text))
-		}
-		value = d[0].Value
-	default:
-		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-			value = n
-		}
+		value = `{"$oid":"` + oid.Hex() + `"}`
+	case !json.Valid([]byte(text)) && strings.IndexAny(text, `"{`) == 0:
+		return bson.RawValue{}, fmt.Errorf("%s is not a quoted string and not extended JSON",
+			Named(text))
+	case !json.Valid([]byte(text)):
+		quoted, _ := json.Marshal(text) // a string has no marshaling errors
+		value = string(quoted)
 	}
-	kind, raw, err := bson.MarshalValue(value)
-	return bson.RawValue{Type: kind, Value: raw}, err
+	var doc bson.Raw
+	if err := bson.UnmarshalExtJSON([]byte(`{"v":`+value+`}`), false, &doc); err != nil {
+		return bson.RawValue{}, fmt.Errorf("%s is not extended JSON: %w", Named(text), err)
+	}
+	return doc.Lookup("v"), nil
 }
 
 // ParseIDs parses several ids, each in one of the formats that [ID] returns.

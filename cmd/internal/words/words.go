@@ -260,6 +260,17 @@ func Mode(mode string, limit int) string {
 	return Shown(mode, 20)
 }
 
+// AfterBreak describes the result of [distlock.Inspector.Break].
+func AfterBreak(now []distlock.LockInfo) string {
+	switch {
+	case len(now) == 0:
+		return "That holder no longer holds the lock; other holders still hold it."
+	case !now[0].Held:
+		return fmt.Sprintf("The lock is free now, fence %d.", now[0].Fence)
+	}
+	return "The lock was granted to the next waiter."
+}
+
 // Remedy returns instructions for the repair of a malformed document.
 func Remedy(e *distlock.MalformedError) string {
 	switch {
