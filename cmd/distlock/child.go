@@ -225,7 +225,7 @@ func groupEmpty(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscal
 // lock is not lost, end then waits until no killed process runs. Finally end takes the terminal
 // back.
 func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
-	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
+	defer g.tty.takeBack(g.pgid)
 	if g.exited() {
 		return
 	}

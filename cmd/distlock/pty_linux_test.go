@@ -138,14 +138,3 @@ func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 		t.Errorf("lock is %+v", l)
 	}
 }
-
-// If a signal kills a command that changed the modes of the terminal, "distlock run" restores them.
-func TestRun_CommandKilled_ModesOfTheTerminalAreRestored(t *testing.T) {
-	b := newBase(t)
-	p, _ := session(t, `"$@"; echo "code $?"; stty -a`, append(b.flags("run", "job"), "--", "sh", "-c",
-		"stty -icanon -echo; kill -9 $$")...)
-	r := p.wait().want(t, 0, "code 137", " icanon")
-	if strings.Contains(r.out, "-icanon") || strings.Contains(r.out, "-echo ") {
-		t.Errorf("the modes are\n%s", r.out)
-	}
-}

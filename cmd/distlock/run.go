@@ -187,11 +187,8 @@ func (r *runner) outcome(m *distlock.Manager, guard *distlock.TryGuard, code int
 		_ = bounded(lostCloseLimit, m.Close) // the lock is already lost
 		return exit{exitLost, err}
 	}
-	stop := reportSlow(s, "the command has ended with %d; waiting for %s to reply to the release "+
-		"of lock %s", code, r.hosts(), named(r.name))
 	released := guard.Release()
 	closed := bounded(closeLimit, m.Close)
-	stop()
 	mayBeHeld := released != nil && closed != nil // Close has tried once more to release
 	switch {
 	case errors.Is(released, distlock.ErrLockLost):
@@ -259,7 +256,7 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	case errors.As(err, &limit):
 		err = limit
 	case code == exitHeld && errors.As(err, &held):
-		err = r.heldError(held)
+		err = held
 	case code == exitWrongCall:
 		err = problems(err)
 	case code == exitUnavailable:
@@ -268,44 +265,13 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	return exit{code, err}
 }
 
-// heldError returns a one-line error that names the holder, or the reason why the holder is
-// unknown.
-func (r *runner) heldError(h *distlock.HeldError) error {
-	if h.Process == "" {
-		return fmt.Errorf("lock %s was not acquired, and its holder is unknown: %s", named(h.Name),
-			shown(h.Reason, 1000))
-	}
-	text := fmt.Sprintf("lock %s is held by %s", named(h.Name), shown(h.Process, 200))
-	if h.Permits > 0 && h.Holders > 0 {
-		text = fmt.Sprintf("%d of %d permits of lock %s are taken, one by %s", h.Holders, h.Permits,
-			named(h.Name), shown(h.Process, 200))
-	}
-	if h.Why != "" {
-		text += fmt.Sprintf(" (%s)", shown(h.Why, 200))
-	}
-	if !h.Since.IsZero() {
-		text += " since " + instant(h.Since)
-	}
-	if h.PingAge >= 0 {
-		text += ", whose ping is " + age(h.PingAge) + " old"
-	}
-	others := h.Waiters
-	if r.wait != (waitLimit{}) && others < catalog.MaxWaiters { // the queue included this process
-		others--
-	}
-	if others > 0 {
-		text += fmt.Sprintf("; queued: %d", others)
-	}
-	return errors.New(text)
-}
-
 // Limits of the messages of "distlock run". While it waits for the lock, it prints the reason of
 // the wait after reportAfter, and a changed reason at most once per reportEvery. The read of the
-// reason may take slowAfter. The command also reports a release that takes longer than slowAfter.
+// reason may take reportLimit.
 const (
 	reportAfter = time.Second
 	reportEvery = 10 * time.Second
-	slowAfter   = 5 * time.Second
+	reportLimit = 5 * time.Second
 )
 
 // reportWait prints the reason of the wait until the returned function is called. It prints only if
@@ -319,7 +285,7 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 	running.Go(func() {
 		said := ""
 		for pause := reportAfter; clock.Sleep(clock.System(), pause, ctx.Done()); pause = reportEvery {
-			readCtx, end := context.WithTimeout(ctx, slowAfter)
+			readCtx, end := context.WithTimeout(ctx, reportLimit)
 			text, err := r.waitState(readCtx, m)
 			end()
 			about := text
@@ -336,16 +302,6 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 	return func() {
 		cancel()
 		running.Wait()
-	}
-}
-
-// reportSlow prints a message if the returned function is not called within slowAfter.
-func reportSlow(s stdio, format string, args ...any) (done func()) {
-	ctx, cancel := context.WithTimeout(context.Background(), slowAfter)
-	stop := context.AfterFunc(ctx, func() { s.say(format, args...) })
-	return func() {
-		stop()
-		cancel()
 	}
 }
 

@@ -78,7 +78,7 @@ func (b *base) refused(wait time.Duration, flags string) (r result) {
 	eventually(b.t, "the holder is printed", func() bool {
 		r = cli(b.t, b.runArgs(fmt.Sprintf("%s --wait %v", flags, wait), "env", "0")...)
 		wait *= 2
-		return r.code != exitUnavailable && !strings.Contains(r.errOut, "its holder is unknown")
+		return r.code != exitUnavailable && !strings.Contains(r.errOut, `"job": held: `)
 	})
 	return r
 }

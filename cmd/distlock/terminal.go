@@ -7,15 +7,13 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 )
 
 // A terminal is the controlling terminal of this process. A nil *terminal means that there is none.
 // The methods give and takeBack then do nothing.
 type terminal struct {
-	file  *os.File
-	own   int         // the process group of this process
-	modes *term.State // the modes before the foreground changed
+	file *os.File
+	own  int // the process group of this process
 }
 
 // openTerminal opens the controlling terminal. It returns nil if this process has none.
@@ -47,24 +45,20 @@ func (t *terminal) give(pgid int) bool {
 		return false
 	}
 	if t.owner() == t.own {
-		t.modes, _ = term.GetState(t.fd()) // nil when unknown
 		_ = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, pgid)
 	}
 	return t.owner() == pgid
 }
 
 // takeBack puts the group of this process into the foreground if the given group is in the
-// foreground. Then it closes the terminal. If killed is set, it also restores the terminal's modes.
-// The caller must ignore SIGTTOU.
-func (t *terminal) takeBack(pgid int, killed bool) {
+// foreground. Then it closes the terminal. It does not restore the modes that a killed command has
+// changed. The caller must ignore SIGTTOU.
+func (t *terminal) takeBack(pgid int) {
 	if t == nil {
 		return
 	}
 	if t.owner() == pgid {
 		_ = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, t.own)
-		if killed && t.modes != nil {
-			_ = term.Restore(t.fd(), t.modes)
-		}
 	}
 	_ = t.file.Close()
 }
