@@ -293,13 +293,11 @@ type backlog struct {
 	// or the name is wrong. Otherwise NoField is empty.
 	NoField string `json:"noField,omitempty"`
 
-	field string // the field with the claim of a row
-	key   string // the field with the key of a row's chain
+	config claim.Config // the fields Field, Due and Key
 }
 
-// config returns the recorded part of the queue's Config.
-func (q backlog) config() claim.Config {
-	return claim.Config{Field: q.field, Due: q.Due, Key: q.key}
+func backlogOf(rows *mongo.Collection, cfg claim.Config) backlog {
+	return backlog{Database: rows.Database().Name(), Collection: rows.Name(), Due: cfg.Due, config: cfg}
 }
 
 func (q backlog) name() string { return q.Database + "." + q.Collection }
@@ -324,26 +322,16 @@ func (v *claims) rows(ctx context.Context, st *store) (*mongo.Collection, error)
 	if err != nil {
 		return nil, err
 	}
-	var here []string
 	for _, q := range known {
-		switch {
-		case q.name() == v.collection: // the form in listings
-			return st.client.Database(q.Database).Collection(q.Collection), nil
-		case q.Database != v.database:
-		case q.Collection == v.collection:
-			return rows, nil
-		default:
-			here = append(here, q.Collection)
+		if q.Namespace == v.collection || q.Namespace == v.database+"."+v.collection {
+			return q.Collection(st.client), nil
 		}
 	}
 	if denied != nil {
 		return rows, nil
 	}
-	err = fmt.Errorf("there is no collection %s in database %q", named(v.collection), v.database)
-	if len(here) > 0 {
-		err = fmt.Errorf("%w; queues here: %s", err, listed(here))
-	}
-	return nil, err
+	return nil, fmt.Errorf("there is no collection %s in database %q; \"distlock claims\" lists the "+
+		"queues", named(v.collection), v.database)
 }
 
 // missingField returns the name of the claim field if the collection has rows and no row has this
@@ -369,13 +357,14 @@ func (v *claims) count(ctx context.Context, st *store) (q backlog, err error) {
 	if err != nil {
 		return q, err
 	}
-	q = backlog{Database: rows.Database().Name(), Collection: rows.Name(), Due: v.due, field: v.field}
+	cfg := claim.Config{Field: v.field, Due: v.due}
 	for _, one := range known {
-		if one.name() == q.name() && one.field == q.field {
-			q.Due, q.key = cmp.Or(q.Due, one.Due), one.key
+		if one.Namespace == rows.Database().Name()+"."+rows.Name() && one.Config.Field == v.field {
+			cfg.Due, cfg.Key = cmp.Or(cfg.Due, one.Config.Due), one.Config.Key
 		}
 	}
-	admin, err := claim.NewAdmin(rows, q.config())
+	q = backlogOf(rows, cfg)
+	admin, err := claim.NewAdmin(rows, cfg)
 	if err != nil {
 		return q, err
 	}

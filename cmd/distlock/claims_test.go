@@ -210,7 +210,7 @@ func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	for _, more := range [][]string{nil, {"--json"}, {"--dead"}, {"--retry", "all"},
 		{"--discard", "all"}} {
 		r := b.cli(append([]string{"claims", "mailz"}, more...)...).
-			want(t, exitFailed, `there is no collection "mailz" in database`, "queues here: mails")
+			want(t, exitFailed, `there is no collection "mailz" in database`, `"distlock claims" lists`)
 		if r.out != "" {
 			t.Errorf("%q: it shows %q", more, r.out)
 		}

@@ -58,7 +58,8 @@ func (x *examination) indexes(what string, missing func() ([]string, error),
 
 func (x *examination) queueIndexes(ctx context.Context) error {
 	if x.queue != "" {
-		return x.indexesOf(ctx, x.database, x.queue, claim.Config{Field: x.field, Due: x.due})
+		rows := x.st.primary(x.database).Collection(x.queue)
+		return x.indexesOf(ctx, rows, claim.Config{Field: x.field, Due: x.due})
 	}
 	known, err := x.st.queues(ctx)
 	if err != nil {
@@ -66,23 +67,24 @@ func (x *examination) queueIndexes(ctx context.Context) error {
 	}
 	var errs []error
 	for _, q := range known[:min(len(known), maxQueues)] {
-		names, err := x.st.primary(q.Database).ListCollectionNames(ctx,
-			bson.D{{Key: "name", Value: q.Collection}})
+		rows := q.Collection(x.st.client)
+		names, err := x.st.primary(rows.Database().Name()).ListCollectionNames(ctx,
+			bson.D{{Key: "name", Value: rows.Name()}})
 		if err == nil && len(names) > 0 { // otherwise the rows of the queue are on another server
-			err = x.indexesOf(ctx, q.Database, q.Collection, q.config())
+			err = x.indexesOf(ctx, rows, q.Config)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func (x *examination) indexesOf(ctx context.Context, database, collection string,
+func (x *examination) indexesOf(ctx context.Context, rows *mongo.Collection,
 	cfg claim.Config) error {
-	admin, err := claim.NewAdmin(x.st.primary(database).Collection(collection), cfg)
+	admin, err := claim.NewAdmin(rows, cfg)
 	if err != nil {
 		return err
 	}
-	return x.indexes("the queue "+named(database+"."+collection),
+	return x.indexes("the queue "+named(rows.Database().Name()+"."+rows.Name()),
 		func() ([]string, error) { return admin.MissingIndexes(ctx) },
 		func() error { return admin.CreateIndexes(ctx) })
 }

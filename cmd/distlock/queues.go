@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -26,31 +25,13 @@ type queueList struct {
 	empty string // printed instead of an empty table
 }
 
-// queues returns the queues that have a lock document, with the fields that their workers recorded.
-// Queues with the same rows and the same field are one element.
-func (s *store) queues(ctx context.Context) ([]backlog, error) {
+// queues returns the queues that have a lock document.
+func (s *store) queues(ctx context.Context) ([]*census.Queue, error) {
 	locks, err := census.Read(census.Unbounded, s.Locks(ctx))
 	if err != nil {
 		return nil, err
 	}
-	var all []backlog
-	at := map[[2]string]int{} // by namespace and field
-	for _, lock := range locks.Locks {
-		namespace, queue, is := words.Queue(lock.Name)
-		if !is {
-			continue
-		}
-		key := [2]string{namespace, words.Field(queue)}
-		i, known := at[key]
-		if !known {
-			i, at[key] = len(all), len(all)
-			database, collection, _ := strings.Cut(namespace, ".")
-			all = append(all, backlog{Database: database, Collection: collection, field: key[1]})
-		}
-		as := claim.ConfigOf(lock.Holders[0].Why)
-		all[i].Due, all[i].key = cmp.Or(all[i].Due, as.Due), cmp.Or(all[i].key, as.Key)
-	}
-	return all, nil
+	return locks.Queues(), nil
 }
 
 // countQueues counts the rows of at most maxQueues queues. It omits a queue that the server or
@@ -62,10 +43,10 @@ func (v *claims) countQueues(ctx context.Context, st *store) (queueList, error) 
 		return l, err
 	}
 	l.More = len(known) > maxQueues
-	for _, q := range known[:min(len(known), maxQueues)] {
+	for _, one := range known[:min(len(known), maxQueues)] {
 		var n claim.Counts
-		admin, err := claim.NewAdmin(st.client.Database(q.Database).Collection(q.Collection),
-			q.config())
+		q := backlogOf(one.Collection(st.client), one.Config)
+		admin, err := claim.NewAdmin(one.Collection(st.client), one.Config)
 		if err == nil {
 			n, err = admin.Count(ctx)
 		}
@@ -100,8 +81,8 @@ func (l queueList) print(w io.Writer, how layout) {
 		{title: "DONE"}}}
 	for _, q := range l.Queues {
 		name := label(q.name())
-		if q.field != words.DefaultField {
-			name += " --field " + label(q.field)
+		if q.config.Field != words.DefaultField {
+			name += " --field " + label(q.config.Field)
 		}
 		t.rows = append(t.rows,
 			[]string{name, fmt.Sprint(q.Ready), fmt.Sprint(q.Later),

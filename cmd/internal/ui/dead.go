@@ -1,16 +1,15 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
@@ -34,8 +33,8 @@ const (
 )
 
 type deadPage struct {
-	Namespace string
-	Rows      []deadRow
+	Queue *census.Queue
+	Rows  []deadRow
 	pager
 	AllowChange   bool
 	Ask           *confirmation
@@ -63,27 +62,29 @@ const (
 	retryAll    = "retry-all"
 )
 
-func deadHref(namespace string) string {
-	return "/dead?" + url.Values{"queue": {namespace}}.Encode()
-}
-
-// collection returns the collection of a namespace, which has the format DATABASE.COLLECTION.
-func (s *Server) collection(namespace string) *mongo.Collection {
-	database, collection, _ := strings.Cut(namespace, ".")
-	return s.cfg.Client.Database(database).Collection(collection)
+func deadHref(q *census.Queue) string {
+	query := url.Values{"queue": {q.Namespace}}
+	if q.Config.Field != words.DefaultField {
+		query.Set("field", q.Config.Field)
+	}
+	return "/dead?" + query.Encode()
 }
 
 // serveDead lists the dead rows of a queue. For a submitted form, it first changes rows or asks the
 // user to confirm the change. A request can reach only a collection to which the lock document of a
 // queue belongs.
 func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
-	p := deadPage{Namespace: r.URL.Query().Get("queue"), AllowChange: s.cfg.AllowBreak}
-	now := s.locks.get(r.Context(), s, s.read)
-	ofQueue := func(k *census.Lock) bool {
-		namespace, _, is := words.Queue(k.Name)
-		return is && namespace == p.Namespace
+	now, query := s.locks.get(r.Context(), s, s.read), r.URL.Query()
+	p := deadPage{AllowChange: s.cfg.AllowBreak}
+	if s.cfg.Client != nil && now.value != nil {
+		for _, q := range now.value.Queues() {
+			if q.Namespace == query.Get("queue") &&
+				q.Config.Field == cmp.Or(query.Get("field"), words.DefaultField) {
+				p.Queue = q
+			}
+		}
 	}
-	if s.cfg.Client == nil || now.value == nil || !slices.ContainsFunc(now.value.Locks, ofQueue) {
+	if p.Queue == nil {
 		http.Error(w, "There is no queue of that name: no worker has claimed rows there.",
 			http.StatusNotFound)
 		return
@@ -97,7 +98,7 @@ func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
 	if err := s.listDead(ctx, r, &p); err != nil {
 		p.Problem = strings.TrimSpace(p.Problem + " " + s.problem(err))
 	}
-	s.writeStatic(w, r, code, view{Title: "Dead rows of " + words.Named(p.Namespace), Name: "dead"}, p)
+	s.writeStatic(w, r, code, view{Title: "Dead rows of " + words.Named(p.Queue.Namespace), Name: "dead"}, p)
 }
 
 // doDead performs an action on dead rows if the form has a valid ticket. If the form has no ticket,
@@ -107,7 +108,7 @@ func (s *Server) doDead(r *http.Request, p *deadPage) int {
 	if act == retryAll {
 		ids = nil
 	}
-	texts := append([]string{"dead", p.Namespace, act}, ids...)
+	texts := append([]string{deadHref(p.Queue), act}, ids...)
 	raws, err := words.ParseIDs(ids)
 	switch {
 	case err != nil:
@@ -129,20 +130,22 @@ func (s *Server) doDead(r *http.Request, p *deadPage) int {
 func (s *Server) changeDead(r *http.Request, act string, ids []any, p *deadPage) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
-	admin, n, err := adminOf(s.collection(p.Namespace)), 0, error(nil)
-	switch act {
-	case retryAll:
+	n := 0
+	admin, err := claim.NewAdmin(p.Queue.Collection(s.cfg.Client), p.Queue.Config)
+	switch {
+	case err != nil:
+	case act == retryAll:
 		n, err = admin.RetryAll(ctx)
-	case retryRows:
+	case act == retryRows:
 		n, err = admin.Retry(ctx, ids...)
-	case discardRows:
+	case act == discardRows:
 		n, err = admin.Delete(ctx, claim.StateDead, ids...)
 	}
 	event := s.cfg.Logger.Warn()
 	if err != nil { // the server may have changed rows
 		event.Str("problem", s.problem(err))
 	}
-	event.Str("queue", catalog.Printable(p.Namespace, 200)).Str("act", act).
+	event.Str("queue", catalog.Printable(p.Queue.Namespace, 200)).Str("act", act).
 		Str("ids", catalog.Printable(strings.Join(r.PostForm["id"], " "), 1_000)).Int("rows", n).
 		Str("from", r.RemoteAddr).Str("by", s.tokenOwner(r)).Msg("the page changed dead rows")
 	rows := "The rows"
@@ -160,19 +163,17 @@ func (s *Server) changeDead(r *http.Request, act string, ids []any, p *deadPage)
 	return http.StatusOK
 }
 
-func adminOf(rows *mongo.Collection) *claim.Admin {
-	admin, _ := claim.NewAdmin(rows, claim.Config{}) // a zero Config is valid
-	return admin
-}
-
-func countDead(ctx context.Context, rows *mongo.Collection) (int64, error) {
-	return rows.CountDocuments(ctx, bson.D{{Key: "claim.state", Value: string(claim.StateDead)}},
-		options.Count().SetLimit(maxCounted))
+func (s *Server) countDead(ctx context.Context, q *census.Queue) (int64, error) {
+	dead := bson.D{{Key: q.Config.Field + ".state", Value: string(claim.StateDead)}}
+	return q.Collection(s.cfg.Client).CountDocuments(ctx, dead, options.Count().SetLimit(maxCounted))
 }
 
 func (s *Server) listDead(ctx context.Context, r *http.Request, p *deadPage) error {
-	rows := s.collection(p.Namespace)
-	total, err := countDead(ctx, rows)
+	total, err := s.countDead(ctx, p.Queue)
+	if err != nil {
+		return err
+	}
+	admin, err := claim.NewAdmin(p.Queue.Collection(s.cfg.Client), p.Queue.Config)
 	if err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (s *Server) listDead(ctx context.Context, r *http.Request, p *deadPage) err
 		p.Ask.N = p.Total
 	}
 	at := -1
-	for row, err := range adminOf(rows).List(ctx, claim.StateDead) {
+	for row, err := range admin.List(ctx, claim.StateDead) {
 		if err != nil && row.ID.IsZero() {
 			return err
 		}
@@ -200,24 +201,13 @@ func (s *Server) listDead(ctx context.Context, r *http.Request, p *deadPage) err
 	return nil
 }
 
-func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err error) {
-	for _, namespace := range queues[:min(len(queues), maxQueues)] {
-		n, err := countDead(ctx, s.collection(namespace))
+func (s *Server) readDead(ctx context.Context, queues []*census.Queue) (sum int64, err error) {
+	for _, q := range queues[:min(len(queues), maxQueues)] {
+		n, err := s.countDead(ctx, q)
 		if err != nil {
 			return 0, err
 		}
 		sum += n
 	}
 	return sum, nil
-}
-
-// namespacesOf returns the collections of the queues that have a lock document.
-func namespacesOf(locks []*census.Lock) (all []string) {
-	for _, k := range locks {
-		if namespace, _, is := words.Queue(k.Name); is {
-			all = append(all, namespace)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }

@@ -40,7 +40,7 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 	}
 	if s.cfg.Client != nil { // the page of locks counts failing loops and dead rows
 		l.loops = s.loops.get(ctx, s, s.readLoops)
-		if queues := namespacesOf(l.Locks); len(queues) > 0 {
+		if queues := l.Queues(); len(queues) > 0 {
 			l.dead = s.dead.get(ctx, s, func(ctx context.Context) (int64, error) {
 				return s.readDead(ctx, queues)
 			})

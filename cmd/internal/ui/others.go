@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"mongodlm/claim"
@@ -91,14 +90,11 @@ func (s *Server) showElections(_ *http.Request, now *listing) any {
 	return found
 }
 
-// A queueRow describes a queue of package claim. The page discovers a queue by the locks of its
-// workers.
+// A queueRow is a queue with the numbers of its rows, or with the error of the count.
 type queueRow struct {
-	Namespace, Queue string
-	Workers          int
+	*census.Queue
 	claim.Counts
 	Problem string
-	due     string // Due of the queue's Config
 }
 
 // A queueSummary counts the queues. It lists at most maxQueues of them.
@@ -107,8 +103,8 @@ type queueSummary struct {
 	Total int
 }
 
-// readQueues counts the rows of at most maxQueues queues. A queue has lock documents with names
-// such as claim:DATABASE.COLLECTION:QUEUE:SLOT. The queue with the most dead rows comes first.
+// readQueues counts the rows of at most maxQueues queues. The queue with the most dead rows comes
+// first.
 func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error) {
 	if s.cfg.Client == nil {
 		return found, errNoClient
@@ -117,35 +113,18 @@ func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error)
 	if now.at.IsZero() || now.problem != "" {
 		return found, errors.New("the locks of the workers could not be read")
 	}
-	known := map[string]*queueRow{}
-	var rows []*queueRow
-	for _, k := range now.value.Locks {
-		namespace, queue, is := words.Queue(k.Name)
-		if !is {
-			continue
-		}
-		at := strings.LastIndexByte(k.Name, ':')
-		row := known[k.Name[:at]]
-		if row == nil {
-			row = &queueRow{Namespace: namespace, Queue: queue}
-			known[k.Name[:at]] = row
-			rows = append(rows, row)
-		}
-		row.due = cmp.Or(row.due, claim.ConfigOf(k.Holders[0].Why).Due)
-		if k.Held() && k.Name[at:] != ":rescue" {
-			row.Workers++
-		}
-	}
-	found.Total = len(rows)
-	for _, row := range rows[:min(len(rows), maxQueues)] {
-		admin, err := claim.NewAdmin(s.collection(row.Namespace), claim.Config{Due: row.due})
+	queues := now.value.Queues()
+	found.Total = len(queues)
+	for _, q := range queues[:min(len(queues), maxQueues)] {
+		row := queueRow{Queue: q}
+		admin, err := claim.NewAdmin(q.Collection(s.cfg.Client), q.Config)
 		if err == nil {
 			row.Counts, err = admin.Count(ctx)
 		}
 		if err != nil {
 			row.Problem = s.problem(err)
 		}
-		found.Rows = append(found.Rows, *row)
+		found.Rows = append(found.Rows, row)
 	}
 	slices.SortStableFunc(found.Rows, func(a, b queueRow) int { return cmp.Compare(b.Dead, a.Dead) })
 	return found, nil

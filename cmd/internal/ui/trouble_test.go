@@ -201,9 +201,9 @@ func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	m := w.process()
 	w.hold(m, "claim:odd:x:1")
 	for i := range 26 {
-		w.hold(m, fmt.Sprintf("claim:test.rows:%02d:1", i))
+		w.hold(m, fmt.Sprintf("claim:test.rows%02d:queue:1", i))
 	}
-	assert.Value(client.Database("test").Collection("rows").InsertOne(t.Context(),
+	assert.Value(client.Database("test").Collection("rows00").InsertOne(t.Context(),
 		bsontest.D("_id", 1, "claim", bsontest.D("state", "dead"))))(t)
 	want(t, w.get("/"), "Failing loops</span><strong>1<", "Dead rows</span><strong>1<")
 	page := main(w.get("/loops"))

@@ -112,7 +112,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"adapters/otel":        {"distlock"},
 		"cmd/internal/words":   {"catalog", "distlock", "distlock/history", "election"},
 		"cmd/internal/outlook": {"cmd/internal/words", "distlock", "takeover"},
-		"cmd/internal/census":  {"catalog", "cmd/internal/words", "distlock", "singleton"},
+		"cmd/internal/census":  {"catalog", "claim", "cmd/internal/words", "distlock", "singleton"},
 		"cmd/internal/ui": {"catalog", "claim", "cmd/internal/census", "cmd/internal/outlook",
 			"cmd/internal/words", "distlock", "distlock/history", "internal/clock", "singleton"},
 		"cmd/internal/scrape": {"configserver"},
