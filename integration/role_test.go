@@ -22,7 +22,7 @@ import (
 )
 
 // A user with the privileges of package role can use each feature, without a warning in the log.
-// TestRole_IsTheLeast and TestDoctor_RealServer_TriesThePrintedRole of cmd/distlock check that each
+// TestRole_IsTheLeast and TestDoctor_RealServer_ChecksThePrintedRole of cmd/distlock check that each
 // privilege is needed.
 func TestRole_OnARealServer_IsEnough(t *testing.T) {
 	d := startSecured(t, mongodtest.Options{ReplicaSet: 1})

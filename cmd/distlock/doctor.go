@@ -187,6 +187,8 @@ func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) e
 	return nil
 }
 
+const codeUnauthorized = 13
+
 // race tests whether conditional updates are atomic.
 func (x *examination) race(ctx context.Context) error {
 	found, err := configserver.Check(ctx, x.st.client, configserver.CheckOptions{

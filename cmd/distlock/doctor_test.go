@@ -285,7 +285,7 @@ func asAdmin(t *testing.T, client *mongo.Client, command any) {
 // A real server accepts the role that "distlock doctor --role" prints. With that role, "distlock
 // doctor" finds no missing privilege and changes no data. If one action is removed from the role,
 // the command names that action.
-func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
+func TestDoctor_RealServer_ChecksThePrintedRole(t *testing.T) {
 	_, root, as := guarded(t, mongodtest.Options{ReplicaSet: 1})
 	out := cli(t, "doctor", "--role", "--json", "--features",
 		"locks,lines,history,listings,loops").want(t, 0).out

@@ -381,3 +381,35 @@ func TestReport_WarnOfMembers(t *testing.T) {
 		t.Errorf("a clock that was not asked: %s", text)
 	}
 }
+
+// A grant of the server allows its actions on its collection, on all collections of its database, or
+// on all databases except config.
+func TestGrant_Allows_ItsResourceOnly(t *testing.T) {
+	t.Parallel()
+	for resource, want := range map[string]string{
+		`{"db": "d", "collection": "locks"}`: "d.locks",
+		`{"db": "d", "collection": ""}`:      "d.locks d.other d.",
+		`{"db": "", "collection": ""}`:       "d.locks d.other d.",
+		`{"db": "", "collection": "locks"}`:  "d.locks",
+		`{"db": "config", "collection": ""}`: "config.locks",
+		`{"db": "e", "collection": "locks"}`: "",
+		`{"db": "d", "system_buckets": "x"}`: "",
+		`{"cluster": true}`:                  "",
+		`{"anyResource": true}`:              "d.locks d.other d. config.locks",
+	} {
+		var g grant
+		assert.Must(t, bson.UnmarshalExtJSON([]byte(`{"resource": `+resource+`, "actions": ["find"]}`),
+			false, &g))
+		var got []string
+		for _, name := range []string{"d.locks", "d.other", "d.", "config.locks"} {
+			database, collection, _ := strings.Cut(name, ".")
+			if g.allows("find", database, collection) {
+				got = append(got, name)
+			}
+			if g.allows("insert", database, collection) {
+				t.Errorf("%s allows another action", resource)
+			}
+		}
+		assert.Equal(t, strings.Join(got, " "), want, resource+" allows %q, want %q")
+	}
+}
