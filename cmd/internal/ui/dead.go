@@ -76,7 +76,7 @@ func deadHref(q *census.Queue) string {
 func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
 	now, query := s.locks.get(r.Context(), s, s.read), r.URL.Query()
 	p := deadPage{AllowChange: s.cfg.AllowBreak}
-	if s.cfg.Client != nil && now.value != nil {
+	if now.value != nil {
 		for _, q := range now.value.Queues() {
 			if q.Namespace == query.Get("queue") &&
 				q.Config.Field == cmp.Or(query.Get("field"), words.DefaultField) {

@@ -38,13 +38,12 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 	if len(l.Locks)+len(l.Malformed) == 0 && s.cfg.Void != nil {
 		l.void = s.void.get(ctx, s, s.cfg.Void).value
 	}
-	if s.cfg.Client != nil { // the page of locks counts failing loops and dead rows
-		l.loops = s.loops.get(ctx, s, s.readLoops)
-		if queues := l.Queues(); len(queues) > 0 {
-			l.dead = s.dead.get(ctx, s, func(ctx context.Context) (int64, error) {
-				return s.readDead(ctx, queues)
-			})
-		}
+	// The page of locks counts failing loops and dead rows.
+	l.loops = s.loops.get(ctx, s, s.readLoops)
+	if queues := l.Queues(); len(queues) > 0 {
+		l.dead = s.dead.get(ctx, s, func(ctx context.Context) (int64, error) {
+			return s.readDead(ctx, queues)
+		})
 	}
 	return l, nil
 }

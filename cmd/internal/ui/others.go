@@ -55,9 +55,6 @@ func roundTitle(r singleton.PastRun) string {
 }
 
 func (s *Server) readLoops(ctx context.Context) ([]census.Loop, error) {
-	if s.cfg.Client == nil {
-		return nil, errNoClient
-	}
 	return census.Loops(ctx, s.cfg.Client.Database(s.cfg.Database))
 }
 
@@ -75,8 +72,6 @@ const (
 	maxQueues    = 20
 	maxLoops     = 500
 )
-
-var errNoClient = errors.New("this store is not MongoDB")
 
 // Elections are locks with candidates. Those in trouble come first, then those with more candidates.
 func (s *Server) showElections(_ *http.Request, now *listing) any {
@@ -106,9 +101,6 @@ type queueSummary struct {
 // readQueues counts the rows of at most maxQueues queues. The queue with the most dead rows comes
 // first.
 func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error) {
-	if s.cfg.Client == nil {
-		return found, errNoClient
-	}
 	now := s.locks.get(ctx, s, s.read)
 	if now.at.IsZero() || now.problem != "" {
 		return found, errors.New("the locks of the workers could not be read")
@@ -176,9 +168,6 @@ func (s *Server) showServer(r *http.Request, now state) content {
 // readMembers reads the clock of each member. If the members are unknown, it reads the clock of the
 // server that accepts writes.
 func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
-	if s.cfg.Client == nil {
-		return nil, errNoClient
-	}
 	if s.cfg.Members != nil {
 		if all, err := s.cfg.Members(ctx); err != nil || len(all) > 0 {
 			return all, err

@@ -31,8 +31,7 @@ type Config struct {
 	Inspector *distlock.Inspector
 	// Past reads the stored history, as [history.Read] does.
 	Past func(context.Context, history.Query) ([]history.Entry, []*distlock.MalformedError, error)
-	// Client reads loops, queues, pings and members, and changes dead rows. If it is nil, the pages
-	// that need it show an error.
+	// Client reads loops, queues, pings and members, and changes dead rows.
 	Client *mongo.Client
 	// Members reads the clock of each member of a replica set. If it is nil or returns no member, the
 	// page reads only the clock of the server that accepts writes.

@@ -179,7 +179,7 @@ func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	for _, of := range []string{"?show=gone", "?q=x"} {
 		w := newWorld(t, nil)
 		gone := main(w.get("/processes" + of))
-		want(t, gone, append(unknown, "this store is not MongoDB")...)
+		want(t, gone, append(unknown, "reading the server panicked")...)
 		lack(t, gone, "No process matches", "No process holds")
 	}
 }
