@@ -106,8 +106,8 @@ func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
 // start starts a guardian, and then the command in a new process group. If "distlock run" is in the
 // foreground of a terminal, start moves the new group to the foreground. A "distlock run" that is
-// killed before the guardian knows the group leaves the processes of the group alive, except for the
-// command itself on Linux.
+// killed before the guardian knows the group leaves the processes of the group alive, except for
+// the command itself on Linux.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
 	guardian, err := r.startGuardian(guard.Deadline(), s)
 	if err != nil {

@@ -297,7 +297,8 @@ type backlog struct {
 }
 
 func backlogOf(rows *mongo.Collection, cfg claim.Config) backlog {
-	return backlog{Database: rows.Database().Name(), Collection: rows.Name(), Due: cfg.Due, config: cfg}
+	return backlog{Database: rows.Database().Name(), Collection: rows.Name(), Due: cfg.Due,
+		config: cfg}
 }
 
 func (q backlog) name() string { return q.Database + "." + q.Collection }

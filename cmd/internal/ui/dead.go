@@ -98,7 +98,8 @@ func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
 	if err := s.listDead(ctx, r, &p); err != nil {
 		p.Problem = strings.TrimSpace(p.Problem + " " + s.problem(err))
 	}
-	s.writeStatic(w, r, code, view{Title: "Dead rows of " + words.Named(p.Queue.Namespace), Name: "dead"}, p)
+	title := "Dead rows of " + words.Named(p.Queue.Namespace)
+	s.writeStatic(w, r, code, view{Title: title, Name: "dead"}, p)
 }
 
 // doDead performs an action on dead rows if the form has a valid ticket. If the form has no ticket,

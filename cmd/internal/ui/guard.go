@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -116,11 +115,9 @@ func (s *Server) validTicket(ticket string, texts ...string) bool {
 		age > -formLife
 }
 
-// Limits of the token file: the length of a token in bytes, and the number of tokens.
 const (
-	minToken  = 16
-	maxToken  = 4 << 10
-	maxTokens = 100
+	minToken     = 16       // the shortest token in bytes
+	maxTokenFile = 64 << 10 // bytes
 )
 
 // Tokens maps each accepted token to the name of its owner. The name of an owner may be empty.
@@ -141,63 +138,45 @@ func (a Access) tokens() (Tokens, error) {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
 	defer func() { _ = f.Close() }() // Close cannot lose data of a read
-	text, err := io.ReadAll(io.LimitReader(f, maxTokens*maxToken+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
-	if len(text) > maxTokens*maxToken {
-		return nil, fmt.Errorf("--token-file has more than %d bytes", maxTokens*maxToken)
+	if len(text) > maxTokenFile {
+		return nil, fmt.Errorf("--token-file has more than %d bytes", maxTokenFile)
 	}
 	return parseTokens(strings.TrimSpace(string(text)))
 }
 
 func parseTokens(text string) (Tokens, error) {
-	first, _, _ := strings.Cut(text, "\n")
-	if !ownToken.MatchString(first) { // a token without an owner
-		return Tokens{text: ""}, checkToken("", text)
-	}
-	all := Tokens{}
-	for i, line := range strings.Split(text, "\n") {
-		n := i + 1
-		if strings.TrimSpace(line) == "" {
+	all, lines := Tokens{}, strings.Split(text, "\n")
+	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
+	for i, line := range lines {
+		owner, token := "", strings.TrimSpace(line)
+		if token == "" && len(lines) > 1 {
 			continue
 		}
-		of := ownToken.FindStringSubmatch(strings.TrimSpace(line))
-		if of == nil {
-			return nil, fmt.Errorf("--token-file, line %d: it must be a name, a colon, a space and a token",
-				n)
+		if of := ownToken.FindStringSubmatch(token); of != nil {
+			owner, token = of[1], of[2]
 		}
-		token := strings.TrimSpace(of[2])
-		if err := checkToken(fmt.Sprintf(", line %d,", n), token); err != nil {
-			return nil, err
+		problem := ""
+		switch _, known := all[token]; {
+		case owner == "" && len(lines) > 1:
+			problem = "it must be a name, a colon, a space and a token"
+		case known:
+			problem = "the token occurs twice: its owner would be unknown"
+		case len(token) < minToken:
+			problem = fmt.Sprintf("the token has %d characters, at least %d are needed: openssl rand "+
+				"-hex 16", len(token), minToken)
+		case strings.ContainsFunc(token, odd):
+			problem = "the token has characters that cannot be typed: openssl rand -hex 16"
 		}
-		if _, is := all[token]; is {
-			return nil, fmt.Errorf("--token-file, line %d: the token occurs twice: its owner "+
-				"would be unknown", n)
+		if problem != "" {
+			return nil, fmt.Errorf("--token-file, line %d: %s", i+1, problem)
 		}
-		all[token] = of[1]
-	}
-	if len(all) > maxTokens {
-		return nil, fmt.Errorf("--token-file has %d tokens, at most %d are allowed", len(all), maxTokens)
+		all[token] = owner
 	}
 	return all, nil
-}
-
-// checkToken returns an error for a token that is too short, too long or hard to type. The error
-// names the given position in the token file.
-func checkToken(where, token string) error {
-	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
-	switch {
-	case len(token) > maxToken:
-		return fmt.Errorf("--token-file%s has more than %d bytes", where, maxToken)
-	case len(token) < minToken:
-		return fmt.Errorf("--token-file%s holds %d characters, at least %d are needed: openssl "+
-			"rand -hex 16", where, len(token), minToken)
-	case strings.ContainsFunc(token, odd):
-		return errors.New("--token-file" + where + " holds characters that cannot be typed: openssl " +
-			"rand -hex 16")
-	}
-	return nil
 }
 
 // owner returns the owner of the token that the given function accepts. If it accepts no token,
