@@ -86,7 +86,7 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	}
 	now, err := st.Break(ctx, b.name, b.fence, b.why, target.Session)
 	if err != nil {
-		return b.explainFailure(ctx, st, err, s.out)
+		return b.explainFailure(err)
 	}
 	fmt.Fprintf(s.out, "\n%s\n", words.AfterBreak(now))
 	for _, n := range now {
@@ -125,15 +125,9 @@ func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, err
 	return distlock.LockInfo{}, fmt.Errorf("%s; nothing was changed", has)
 }
 
-// explainFailure returns the error for a failed break. If the lock has changed, explainFailure
-// prints the present holders and waiters.
-func (b *breaker) explainFailure(ctx context.Context, st *store, err error, out io.Writer) error {
+func (b *breaker) explainFailure(err error) error {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
-		if holders, waiters, readErr := st.Holder(ctx, b.name); readErr == nil && holders != nil {
-			fmt.Fprint(out, "\nnow:\n")
-			describe(out, holders, waiters)
-		}
 		return errors.New("the lock has changed since it was shown; the holder was not removed")
 	case errors.Is(err, distlock.ErrOutcomeUnknown):
 		return fmt.Errorf("it is unknown whether the lock was broken; list the locks again: %w", err)
@@ -159,7 +153,7 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 	case !first.Held:
 		state = "free"
 	case first.Limit > 0:
-		state = "held, " + permits(holders) + " are taken"
+		state = fmt.Sprintf("held, %d of %d permits are taken", len(holders), first.Limit)
 	case len(holders) > 1:
 		state = fmt.Sprintf("held by %d", len(holders))
 	}

@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
-	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
@@ -67,16 +66,6 @@ func TestListed_ManyNames_OthersAreCounted(t *testing.T) {
 	}
 	if text := listed(nil); text != "-" {
 		t.Errorf("listed %q", text)
-	}
-}
-
-// The words about a lock with permits name the number of taken permits.
-func TestHoldersInWords_Permits_AreCounted(t *testing.T) {
-	t.Parallel()
-	one := distlock.LockInfo{Held: true, Process: otherProcess, Mode: "permit", Limit: 3, HasPing: true}
-	if text := holdersInWords([]distlock.LockInfo{one, one}); !strings.HasPrefix(text,
-		"2 of 3 permits are taken, one by ") {
-		t.Errorf("it says %s", text)
 	}
 }
 

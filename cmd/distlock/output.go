@@ -80,35 +80,6 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// holdersInWords describes the holders of a lock. The text contains no ages, so it is the same in
-// two reads of an unchanged lock.
-func holdersInWords(holders []distlock.LockInfo) string {
-	first := holders[0]
-	if !first.Held {
-		return "no process holds it, and processes wait"
-	}
-	what := "held by "
-	switch n := len(holders); {
-	case first.Limit > 0:
-		what = permits(holders) + " are taken, one by "
-	case n > 1:
-		what = fmt.Sprintf("held by %d who share it, one is ", n)
-	}
-	what += shown(short(first.Process), 100)
-	if first.Why != "" {
-		what += fmt.Sprintf(" (%s)", shown(first.Why, 100))
-	}
-	what += " since " + instant(first.Since)
-	if m := marks(first); len(m) > 0 {
-		what += ", " + strings.Join(m, ", ")
-	}
-	return what
-}
-
-func permits(holders []distlock.LockInfo) string {
-	return fmt.Sprintf("%d of %d permits", len(holders), holders[0].Limit)
-}
-
 // jsonTime returns a time for JSON. It returns nil for the zero time, which means unknown.
 func jsonTime(t time.Time) *time.Time {
 	if t.IsZero() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,9 +24,6 @@ const (
 	envName  = "DISTLOCK_NAME"
 	envFence = "DISTLOCK_FENCE"
 )
-
-// maxPermits is the largest number that distlock.Permits accepts.
-const maxPermits = catalog.MaxHolders
 
 // defaultGrace is the default time between SIGTERM and SIGKILL. A short takeover time reduces it.
 const defaultGrace = 5 * time.Second
@@ -81,8 +79,8 @@ func (r *runner) accept(c call) error {
 		return fmt.Errorf("--wait is %v, must not be negative", r.wait.limit)
 	case r.shared && c.Changed("permits"):
 		return errors.New("--shared and --permits are mutually exclusive: omit one of them")
-	case c.Changed("permits") && (r.permits < 1 || r.permits > maxPermits):
-		return fmt.Errorf("--permits is %d, must be 1 to %d", r.permits, maxPermits)
+	case c.Changed("permits") && (r.permits < 1 || r.permits > catalog.MaxHolders):
+		return fmt.Errorf("--permits is %d, must be 1 to %d", r.permits, catalog.MaxHolders)
 	case r.grace < 0:
 		return fmt.Errorf("--grace is %v, must not be negative", r.grace)
 	case r.ping == 0: // the Manager would use the default
@@ -290,12 +288,12 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 			end()
 			about := text
 			if err != nil { // the acquisition continues in spite of the error
-				text = errorText(r.explain(err))
+				text = named(r.name) + ": " + errorText(r.explain(err))
 				about = "an error" // its text may differ between attempts
 			}
 			if text != "" && about != said && ctx.Err() == nil {
 				said = about
-				s.say("waiting for %s: %s", named(r.name), text)
+				s.say("waiting for %s", text)
 			}
 		}
 	})
@@ -307,9 +305,11 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 
 func (r *runner) waitState(ctx context.Context, m *distlock.Manager) (string, error) {
 	holders, waiters, err := m.Inspector().Holder(ctx, r.name)
-	if err != nil || holders == nil {
+	if err != nil || holders == nil || !holders[0].Held {
 		return "", err
 	}
+	held := &distlock.HeldError{Name: r.name, Process: holders[0].Process, Why: holders[0].Why,
+		Since: holders[0].Since, Holders: len(holders), Permits: holders[0].Limit}
 	place := "not yet queued"
 	for _, w := range waiters {
 		if w.Process == m.Process() {
@@ -317,5 +317,5 @@ func (r *runner) waitState(ctx context.Context, m *distlock.Manager) (string, er
 			break
 		}
 	}
-	return holdersInWords(holders) + "; " + place, nil
+	return strings.TrimPrefix(errorText(held), "acquire ") + "; " + place, nil
 }
