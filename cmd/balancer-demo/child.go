@@ -40,12 +40,12 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 		return err
 	}
 	if o.metrics != "" {
-		page, err := scrape.Start(ctx, o.metrics, collector)
+		url, end, err := scrape.Start(ctx, o.metrics, collector)
 		if err != nil {
 			return err
 		}
-		defer page.Close()
-		fmt.Fprintf(errOut, "metrics are at %s\n", page.URL())
+		defer end()
+		fmt.Fprintf(errOut, "metrics are at %s\n", url)
 	}
 	meta, err := openMetadata(ctx, o)
 	if err != nil {

@@ -113,10 +113,12 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	if err != nil {
 		return nil, err
 	}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { // may contain the password
+		return strings.HasPrefix(v, envURI+"=") || strings.HasPrefix(v, envDatabase+"=")
+	})
 	cmd := &exec.Cmd{Path: path, Args: r.command, Stdin: s.in, Stdout: s.out, Stderr: s.errOut,
 		WaitDelay: pipeDelay, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
-		Env: append(withoutSecrets(os.Environ()),
-			envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()))}
+		Env: append(env, envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()))}
 	killWithParent(cmd.SysProcAttr)
 	adoptOrphans()
 	if err = guard.Err(); err == nil {
@@ -140,15 +142,6 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	}
 	go g.wait() // ends with the command; runCommand waits for it before it returns
 	return g, nil
-}
-
-// withoutSecrets removes the variables with the connection string and with the name of the
-// database.
-func withoutSecrets(environ []string) []string {
-	return slices.DeleteFunc(environ, func(variable string) bool {
-		name, _, _ := strings.Cut(variable, "=")
-		return name == envURI || name == envDatabase
-	})
 }
 
 // wait waits until the command exits. If a signal stops the command, wait sends the signal to

@@ -99,29 +99,38 @@ type listing struct {
 	troubleFirst    bool   // the rows are in the order of trouble
 }
 
-// A row is one holder of a lock, or the last holder of a free lock. Its strings are unescaped, as
-// stored.
-type row struct {
-	Name    string     `json:"name"`
-	Held    bool       `json:"held"`
+// A party is the common part of a row and a waiterRow. Its strings are unescaped, as stored.
+type party struct {
+	Name    string     `json:"name"`    // the lock's name
 	Mode    string     `json:"mode"`    // exclusive, shared or permit; empty when the lock is free
 	Limit   int        `json:"limit"`   // the number of permits; 0 except in mode permit
 	Process string     `json:"process"` // the last holder's process when the lock is free
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
 	Since   *time.Time `json:"since"` // by the server's clock; null when unknown
-	// HeldForMS and PingAgeMS are measured by the server's clock. They are null when unknown, or when
-	// the lock is free.
+	// PingAgeMS is measured by the server's clock. It is null when unknown.
+	PingAgeMS *int64   `json:"pingAgeMS"`
+	Marks     []string `json:"marks"`
+}
+
+func partyOf(i distlock.LockInfo) party {
+	return party{i.Name, i.Mode, i.Limit, i.Process, i.Who, i.Why, jsonTime(i.Since),
+		milliseconds(i.PingAge), marks(i)}
+}
+
+// A row is one holder of a lock, or the last holder of a free lock.
+type row struct {
+	party
+	Held bool `json:"held"`
+	// HeldForMS is measured by the server's clock. It is null when unknown, or when the lock is free.
 	HeldForMS *int64 `json:"heldForMS"`
-	PingAgeMS *int64 `json:"pingAgeMS"`
 	// LeaseMS is the duration of the lease, or 0 without a lease. LeaseAgeMS is the time since the
 	// holder renewed the lease.
-	LeaseMS    int64    `json:"leaseMS"`
-	LeaseAgeMS *int64   `json:"leaseAgeMS"`
-	Session    string   `json:"session"` // the field ts
-	Fence      int64    `json:"fence"`
-	Waiters    int      `json:"waiters"`
-	Marks      []string `json:"marks"`
+	LeaseMS    int64  `json:"leaseMS"`
+	LeaseAgeMS *int64 `json:"leaseAgeMS"`
+	Session    string `json:"session"` // the field ts
+	Fence      int64  `json:"fence"`
+	Waiters    int    `json:"waiters"`
 }
 
 type problem struct {
@@ -168,22 +177,18 @@ func (l *listing) add(lock *census.Lock) {
 	}
 	for _, h := range lock.Holders {
 		r := row{
-			Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: jsonTime(h.Since),
-			PingAgeMS: milliseconds(h.PingAge), LeaseMS: h.Lease.Milliseconds(),
+			party: partyOf(h), Held: h.Held, HeldForMS: milliseconds(h.Age), LeaseMS: h.Lease.Milliseconds(),
 			LeaseAgeMS: milliseconds(h.LeaseAge), Session: h.Session.Hex(), Fence: h.Fence,
-			Waiters: h.Waiters, Marks: marks(h),
+			Waiters: h.Waiters,
 		}
-		if h.Held {
-			r.Mode, r.Limit, r.HeldForMS = h.Mode, h.Limit, milliseconds(h.Age)
+		if !h.Held {
+			r.Mode, r.Limit, r.HeldForMS = "", 0, nil
 		}
 		l.Locks = append(l.Locks, r)
 	}
 	for _, w := range lock.Queue {
-		l.Queue.Waiters = append(l.Queue.Waiters, waiterRow{
-			Name: w.Name, Place: w.Place, Mode: w.Mode, Limit: w.Limit, Process: w.Process, Who: w.Who,
-			Why: w.Why, Since: jsonTime(w.Since), WaitedMS: milliseconds(w.Age),
-			PingAgeMS: milliseconds(w.PingAge), Marks: marks(w), info: w,
-		})
+		l.Queue.Waiters = append(l.Queue.Waiters,
+			waiterRow{party: partyOf(w), Place: w.Place, WaitedMS: milliseconds(w.Age), info: w})
 	}
 }
 
@@ -250,20 +255,12 @@ type queue struct {
 	Waiters []waiterRow `json:"waiters"`
 }
 
-// A waiterRow is one waiter. Its strings are unescaped, as stored.
+// A waiterRow is one waiter.
 type waiterRow struct {
-	Name    string     `json:"name"`  // the lock's name
-	Place   int        `json:"place"` // 1 is the next waiter
-	Mode    string     `json:"mode"`  // exclusive, shared or permit
-	Limit   int        `json:"limit"` // the requested permits; 0 except in mode permit
-	Process string     `json:"process"`
-	Who     string     `json:"who"`
-	Why     string     `json:"why"`
-	Since   *time.Time `json:"since"` // when it queued, by the server's clock; null when unknown
-	// WaitedMS and PingAgeMS are measured by the server's clock. They are null when unknown.
-	WaitedMS  *int64   `json:"waitedMS"`
-	PingAgeMS *int64   `json:"pingAgeMS"`
-	Marks     []string `json:"marks"`
+	party
+	Place int `json:"place"` // 1 is the next waiter
+	// WaitedMS is measured by the server's clock. It is null when unknown.
+	WaitedMS *int64 `json:"waitedMS"`
 
 	info distlock.LockInfo
 }

@@ -86,12 +86,11 @@ func (m *metrics) serve(ctx context.Context, say func(string, ...any),
 	if m.addr == "" {
 		return func() {}, nil
 	}
-	server, err := scrape.Start(ctx, m.addr, shown...)
-	if err != nil {
-		return nil, err
+	url, end, err := scrape.Start(ctx, m.addr, shown...)
+	if err == nil {
+		say("metrics are at %s", url)
 	}
-	say("metrics are at %s", server.URL())
-	return server.Close, nil
+	return end, err
 }
 
 type page struct {

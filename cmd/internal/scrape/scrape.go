@@ -51,60 +51,47 @@ func Accept(addr string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// A Server serves metrics until Close is called.
-type Server struct {
-	http     http.Server
-	listener net.Listener
-	served   chan struct{}
-}
-
 // Start serves the metrics of the given collectors, of the Go runtime and of the process. The
-// address must come from Accept. The errors name the flag --metrics.
-func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, error) {
+// address must come from Accept. The errors name the flag --metrics. The function end stops the
+// server. It waits up to two seconds for running scrapes.
+func Start(ctx context.Context, addr string, shown ...prom.Collector) (url string, end func(),
+	err error) {
 	registry := prom.NewRegistry()
 	all := append(shown, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("--metrics: %w", err)
+			return "", nil, fmt.Errorf("--metrics: %w", err)
 		}
 	}
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("--metrics %s: the port is in use by another program; use another port, "+
-			"or 0 for a free port", addr)
+		return "", nil, fmt.Errorf("--metrics %s: the port is in use by another program; use another "+
+			"port, or 0 for a free port", addr)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--metrics %s: %w", addr, err)
+		return "", nil, fmt.Errorf("--metrics %s: %w", addr, err)
 	}
 	pages := http.NewServeMux()
 	pages.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: atATime, Timeout: writeLimit / 2,
 	}))
-	s := &Server{
-		http: http.Server{Handler: pages, ReadTimeout: readLimit, WriteTimeout: writeLimit,
-			MaxHeaderBytes: 16 << 10},
-		listener: listener, served: make(chan struct{}),
-	}
-	go func() { // ends with Close
-		defer close(s.served)
-		_ = s.http.Serve(listener) // always ErrServerClosed
+	server := http.Server{Handler: pages, ReadTimeout: readLimit, WriteTimeout: writeLimit,
+		MaxHeaderBytes: 16 << 10}
+	served := make(chan struct{})
+	go func() { // ends with the server
+		defer close(served)
+		_ = server.Serve(listener) // always ErrServerClosed
 	}()
-	return s, nil
-}
-
-// URL returns the address of the metrics.
-func (s *Server) URL() string { return "http://" + s.listener.Addr().String() + "/metrics" }
-
-// Close stops the server. It waits up to two seconds for running scrapes.
-func (s *Server) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
-	defer cancel()
-	if s.http.Shutdown(ctx) != nil {
-		_ = s.http.Close()
-	}
-	<-s.served
+	return "http://" + listener.Addr().String() + "/metrics", func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close()
+		}
+		<-served
+	}, nil
 }
 
 // Above returns the address with n added to its port. The address must come from Accept. Port 0

@@ -31,14 +31,15 @@ func get(t *testing.T, url string) (int, string) {
 func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	counter := prom.NewCounter(prom.CounterOpts{Name: "mine_total", Help: "Mine."})
-	s := assert.Value(scrape.Start(t.Context(), "127.0.0.1:0", counter))(t)
-	defer s.Close()
-	code, text := get(t, s.URL())
+	url, end, err := scrape.Start(t.Context(), "127.0.0.1:0", counter)
+	assert.Must(t, err)
+	defer end()
+	code, text := get(t, url)
 	if code != 200 || !strings.Contains(text, "mine_total 0") ||
 		!strings.Contains(text, "go_goroutines") {
 		t.Errorf("%d: %s", code, text)
 	}
-	if code, _ := get(t, strings.TrimSuffix(s.URL(), "metrics")+"debug/pprof/"); code != 404 {
+	if code, _ := get(t, strings.TrimSuffix(url, "metrics")+"debug/pprof/"); code != 404 {
 		t.Errorf("another page answers %d", code)
 	}
 }
