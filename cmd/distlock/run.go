@@ -245,16 +245,10 @@ func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
 
 func (r *runner) refused(ctx context.Context, err error) error {
 	var by interrupted
-	var limit *distlock.PermitMismatchError
-	var held *distlock.HeldError
 	code := codeOf(err)
 	switch {
 	case errors.As(context.Cause(ctx), &by):
 		return exit{exitSignal + int(by.signal), by}
-	case errors.As(err, &limit):
-		err = limit
-	case code == exitHeld && errors.As(err, &held):
-		err = held
 	case code == exitWrongCall:
 		err = problems(err)
 	case code == exitUnavailable:
