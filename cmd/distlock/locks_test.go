@@ -84,14 +84,14 @@ func TestLocks_EverySortOfDocument_IsListed(t *testing.T) {
 	}
 }
 
-func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T) {
+func TestOutput_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T) {
 	t.Parallel()
 	const tag = "a\U000e0041b\U0001f600" // a tag character is not printable, a smiley is
 	var out strings.Builder
-	assert.Must(t, writeJSON(&out, tag))
-	var back string
-	if err := json.Unmarshal([]byte(out.String()), &back); err != nil || back != tag {
-		t.Errorf("read back %q (%v) from %s, want %q", back, err, out.String(), tag)
+	assert.Must(t, output(&out, true, false, listing{Database: tag}))
+	var back listing
+	if err := json.Unmarshal([]byte(out.String()), &back); err != nil || back.Database != tag {
+		t.Errorf("read back %q (%v) from %s, want %q", back.Database, err, out.String(), tag)
 	}
 	if strings.Contains(out.String(), "\U000e0041") {
 		t.Errorf("not escaped: %q", out.String())

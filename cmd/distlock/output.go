@@ -36,17 +36,6 @@ var (
 	duration     = words.Duration
 )
 
-// writeJSON writes a value as JSON for programs. It escapes the characters that a terminal could
-// interpret. The escapes do not change the values of strings.
-func writeJSON(w io.Writer, value any) error {
-	text, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(w, safe(string(text))+"\n")
-	return err
-}
-
 // safe replaces each character that a terminal could interpret by its \u escape.
 func safe(text string) string {
 	var safe strings.Builder
@@ -62,13 +51,19 @@ func safe(text string) string {
 	return safe.String()
 }
 
-// output writes a result as a text or as JSON, in a single call.
+// output writes a result as a text or as JSON, in a single call. In JSON it escapes the characters
+// that a terminal could interpret. The escapes do not change the values of strings.
 func output(out io.Writer, asJSON, wide bool, result interface{ print(io.Writer, layout) }) error {
-	if asJSON {
-		return writeJSON(out, result)
-	}
 	var b bytes.Buffer
-	result.print(&b, layoutOf(out, wide))
+	if asJSON {
+		text, err := json.MarshalIndent(result, "", "  ")
+		if err != nil {
+			return err
+		}
+		b.WriteString(safe(string(text)) + "\n")
+	} else {
+		result.print(&b, layoutOf(out, wide))
+	}
 	_, err := out.Write(b.Bytes())
 	return err
 }
