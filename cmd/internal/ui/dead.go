@@ -39,6 +39,8 @@ type deadPage struct {
 	AllowChange   bool
 	Ask           *confirmation
 	Problem, Done string
+
+	admin *claim.Admin
 }
 
 type deadRow struct {
@@ -89,6 +91,11 @@ func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
 			http.StatusNotFound)
 		return
 	}
+	var err error
+	if p.admin, err = claim.NewAdmin(p.Queue.Collection(s.cfg.Client), p.Queue.Config); err != nil {
+		http.Error(w, s.problem(err), http.StatusConflict)
+		return
+	}
 	code := http.StatusOK
 	if r.Method == http.MethodPost {
 		code = s.doDead(r, &p)
@@ -131,16 +138,15 @@ func (s *Server) doDead(r *http.Request, p *deadPage) int {
 func (s *Server) changeDead(r *http.Request, act string, ids []any, p *deadPage) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
-	n := 0
-	admin, err := claim.NewAdmin(p.Queue.Collection(s.cfg.Client), p.Queue.Config)
-	switch {
-	case err != nil:
-	case act == retryAll:
-		n, err = admin.RetryAll(ctx)
-	case act == retryRows:
-		n, err = admin.Retry(ctx, ids...)
-	case act == discardRows:
-		n, err = admin.Delete(ctx, claim.StateDead, ids...)
+	var n int
+	var err error
+	switch act {
+	case retryAll:
+		n, err = p.admin.RetryAll(ctx)
+	case retryRows:
+		n, err = p.admin.Retry(ctx, ids...)
+	case discardRows:
+		n, err = p.admin.Delete(ctx, claim.StateDead, ids...)
 	}
 	event := s.cfg.Logger.Warn()
 	if err != nil { // the server may have changed rows
@@ -149,13 +155,12 @@ func (s *Server) changeDead(r *http.Request, act string, ids []any, p *deadPage)
 	event.Str("queue", catalog.Printable(p.Queue.Namespace, 200)).Str("act", act).
 		Str("ids", catalog.Printable(strings.Join(r.PostForm["id"], " "), 1_000)).Int("rows", n).
 		Str("from", r.RemoteAddr).Str("by", s.tokenOwner(r)).Msg("the page changed dead rows")
-	rows := "The rows"
 	if n > 0 {
-		rows, p.Done = "The other rows", fmt.Sprintf("Done: %s, %s.", several(n, "row"), act)
+		p.Done = fmt.Sprintf("Done: %s, %s.", several(n, "row"), act)
 	}
 	switch {
 	case err != nil:
-		p.Problem = rows + " may or may not have changed: " + s.problem(err)
+		p.Problem = "Further rows may or may not have changed: " + s.problem(err)
 		return http.StatusBadGateway
 	case n == 0:
 		p.Problem = "The selected rows are no longer dead. Nothing was changed."
@@ -174,16 +179,12 @@ func (s *Server) listDead(ctx context.Context, r *http.Request, p *deadPage) err
 	if err != nil {
 		return err
 	}
-	admin, err := claim.NewAdmin(p.Queue.Collection(s.cfg.Client), p.Queue.Config)
-	if err != nil {
-		return err
-	}
 	p.pager = newPager(r, int(total), maxDead)
 	if p.Ask != nil && p.Ask.Act == retryAll {
 		p.Ask.N = p.Total
 	}
 	at := -1
-	for row, err := range admin.List(ctx, claim.StateDead) {
+	for row, err := range p.admin.List(ctx, claim.StateDead) {
 		if err != nil && row.ID.IsZero() {
 			return err
 		}
