@@ -148,31 +148,21 @@ func (o Outlook) Lines(name func(process string) string) []Line {
 }
 
 func (o Outlook) successor(name func(process string) string) string {
-	next := name(o.Next)
-	if o.Passed > 0 && o.Next != "" {
+	next := "the first caller gets it"
+	switch {
+	case o.Next != "":
+		next = "the next waiter gets it: " + name(o.Next)
+	case o.Passed == 0:
+		next += "; no process waits"
+	}
+	if o.Passed > 0 {
 		next += fmt.Sprintf(" (the %d before it in the queue are dead, or would die with the holder)",
 			o.Passed)
 	}
-	switch {
-	case o.Next == "" && o.Passed > 0:
-		return fmt.Sprintf("the first caller gets it: the %d in the queue are dead, or would die "+
-			"with the holder", o.Passed)
-	case o.Next == "" && o.Others == 0:
-		return "the first caller gets it; no process waits"
-	case o.Next == "":
-		return fmt.Sprintf("it remains held (other holders: %d); no process waits", o.Others)
-	case o.Others == 0:
-		return "the next waiter gets it: " + next
+	if o.Others > 0 {
+		return fmt.Sprintf("it remains held (other holders: %d); when there is room, %s", o.Others, next)
 	}
-	return fmt.Sprintf("it remains held (other holders: %d); %s gets it when there is room",
-		o.Others, next)
-}
-
-func (o Outlook) limit() string {
-	if o.Rule == "lease" {
-		return "lease duration"
-	}
-	return "takeover time"
+	return next
 }
 
 func (o Outlook) times() (all []Line) {
@@ -186,8 +176,11 @@ func (o Outlook) times() (all []Line) {
 	case o.age < 0:
 		evidence = "the age of its ping is unknown without the server's clock"
 	}
-	say("evidence", "%s; %v is the %s", evidence, time.Duration(o.TakeoverMS)*time.Millisecond,
-		o.limit())
+	limit := "takeover time"
+	if o.Rule == "lease" {
+		limit = "lease duration"
+	}
+	say("evidence", "%s; %v is the %s", evidence, time.Duration(o.TakeoverMS)*time.Millisecond, limit)
 	switch lost := words.Duration(o.LostInMS); {
 	case lost == 0:
 		say("lost", "it no longer trusts the lock, with the default margin")
