@@ -168,44 +168,33 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 
 // describeOne prints a holder, a waiter, or the last holder of a free lock.
 func describeOne(w io.Writer, how layout, i distlock.LockInfo) {
-	say := func(what, format string, args ...any) {
-		fmt.Fprintf(w, "  %-10s%s\n", what, fmt.Sprintf(format, args...))
-	}
-	waits := i.Place > 0
-	switch process := shown(i.Process, longText); {
-	case waits:
-		say("process", "%s", process)
-	case i.Held:
-		say("by", "%s", process)
-	default:
-		say("last by", "%s", process)
-	}
-	if i.Held || waits {
-		say("caller", "%s", shown(words.Caller(i), longText))
-		say("mode", "%s", modeOf(i.Mode, i.Limit))
-	}
-	why := "why"
+	process, why, waits := shown(i.Process, longText), "why", i.Place > 0
 	if _, elected := election.CandidateOf(i); elected { // the reason is the metadata of the candidate
 		why = "metadata"
 	}
-	wrap(w, how, fmt.Sprintf("  %-10s%s", why, shown(i.Why, longText)), "            ")
-	if waits {
-		say("waited", "%s", age(i.Age))
-	} else {
-		say("since", "%s", instant(i.Since))
-	}
-	if i.Held {
-		say("held for", "%s", age(i.Age))
-	}
-	say("ping age", "%s", age(i.PingAge))
-	if i.Lease > 0 && !waits {
-		say("lease", "%v, renewed %s ago", i.Lease, age(i.LeaseAge))
-	}
-	if !waits {
-		say("fence", "%d", i.Fence)
+	for _, line := range []struct {
+		is         bool
+		what, text string
+	}{
+		{waits, "process", process},
+		{i.Held, "by", process},
+		{!waits && !i.Held, "last by", process},
+		{waits || i.Held, "caller", shown(words.Caller(i), longText)},
+		{waits || i.Held, "mode", modeOf(i.Mode, i.Limit)},
+		{true, why, shown(i.Why, longText)},
+		{waits, "waited", age(i.Age)},
+		{!waits, "since", instant(i.Since)},
+		{i.Held, "held for", age(i.Age)},
+		{true, "ping age", age(i.PingAge)},
+		{!waits && i.Lease > 0, "lease", fmt.Sprintf("%v, renewed %s ago", i.Lease, age(i.LeaseAge))},
+		{!waits, "fence", fmt.Sprint(i.Fence)},
+	} {
+		if line.is {
+			wrap(w, how, fmt.Sprintf("  %-10s%s", line.what, line.text), "            ")
+		}
 	}
 	for _, mark := range marks(i) {
-		say("mark", "%s", mark)
+		fmt.Fprintf(w, "  %-10s%s\n", "mark", mark)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"strings"
@@ -31,7 +30,6 @@ const (
 const (
 	closeLimit = 10 * time.Second // for the cleanup at the end of a command
 	maxText    = 1024             // bytes of a lock's name or a reason
-	maxURIFile = 64 << 10         // bytes
 )
 
 // The default database is not the database of mongos, because a server refuses change streams and
@@ -93,22 +91,14 @@ func (c *connection) chooseDatabase() {
 // readURI reads the connection string from the file --uri-file. If every user of the machine can
 // read the file, readURI warns.
 func (c *connection) readURI(s stdio) error {
-	f, err := os.Open(c.uriFile)
+	text, err := os.ReadFile(c.uriFile)
 	if err != nil {
 		return err
-	}
-	defer func() { _ = f.Close() }() // Close cannot lose data of a read
-	text, err := io.ReadAll(io.LimitReader(f, maxURIFile+1))
-	if err != nil {
-		return err
-	}
-	if len(text) > maxURIFile {
-		return fmt.Errorf("%s has more than %d bytes", shown(c.uriFile, 200), maxURIFile)
 	}
 	if c.uri = strings.TrimSpace(string(text)); c.uri == "" {
 		return fmt.Errorf("%s is empty", shown(c.uriFile, 200))
 	}
-	info, err := f.Stat()
+	info, err := os.Stat(c.uriFile)
 	const everybody = 0o004
 	open := err == nil && info.Mode().IsRegular() && info.Mode()&everybody != 0
 	if open && runtime.GOOS != "windows" { // Windows reports every file as readable

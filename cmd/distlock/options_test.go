@@ -25,8 +25,6 @@ import (
 
 func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 	t.Setenv(envURI, "")
-	long := filepath.Join(t.TempDir(), "long")
-	assert.Must(t, os.WriteFile(long, make([]byte, 1<<20), 0o600))
 	cases := []struct {
 		name, args, says string
 	}{
@@ -49,7 +47,6 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"stray argument", "locks --uri mongodb://h held too", "unexpected argument"},
 		{"two connection strings", "locks --uri mongodb://h --uri-file f", "mutually exclusive"},
 		{"no such uri file", "locks --uri-file /no/such/file", "--uri-file"},
-		{"uri file too long", "locks --uri-file " + long, "has more than 65536 bytes"},
 		{"doctor rounds", "doctor --uri mongodb://h --rounds 0", "--rounds"},
 		{"doctor contenders", "doctor --uri mongodb://h --contenders 1", "--contenders"},
 		{"break without name", "break --uri mongodb://h --fence 1 --why x", "name of the lock"},

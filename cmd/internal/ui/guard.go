@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -115,10 +114,8 @@ func (s *Server) validTicket(ticket string, texts ...string) bool {
 		age > -formLife
 }
 
-const (
-	minToken     = 16       // the shortest token in bytes
-	maxTokenFile = 64 << 10 // bytes
-)
+// minToken is the length of the shortest token in bytes.
+const minToken = 16
 
 // Tokens maps each accepted token to the name of its owner. The name of an owner may be empty.
 type Tokens map[string]string
@@ -133,17 +130,9 @@ func (a Access) tokens() (Tokens, error) {
 	if a.TokenFile == "" {
 		return nil, nil
 	}
-	f, err := os.Open(a.TokenFile)
+	text, err := os.ReadFile(a.TokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
-	}
-	defer func() { _ = f.Close() }() // Close cannot lose data of a read
-	text, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("--token-file: %w", err)
-	}
-	if len(text) > maxTokenFile {
-		return nil, fmt.Errorf("--token-file has more than %d bytes", maxTokenFile)
 	}
 	return parseTokens(strings.TrimSpace(string(text)))
 }
