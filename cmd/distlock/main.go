@@ -93,10 +93,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		return 0
 	}
 	e := exit{exitUsage, err}
-	if errors.As(err, &e); e.err == nil {
+	if errors.As(err, &e); e.error == nil {
 		return e.code
 	}
-	fmt.Fprintf(errOut, "%s: %s\n", c.CommandPath(), errorText(e.err))
+	fmt.Fprintf(errOut, "%s: %s\n", c.CommandPath(), errorText(e.error))
 	if c.HasParent() && (e.code == exitUsage || e.code == exitWrongCall) {
 		fmt.Fprintf(errOut, "see %s -h\n", c.CommandPath())
 	}
@@ -191,20 +191,13 @@ Otherwise it is the code of the command, or 128 plus the number of the signal th
 messages of run itself are lines on the standard error that begin with "distlock run:".
 `
 
-// An exit is an error with an exit code. If err is nil, no message is printed.
+// An exit is an error with an exit code. Without the error, no message is printed.
 type exit struct {
 	code int
-	err  error
+	error
 }
 
-func (e exit) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit code %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e exit) Unwrap() error { return e.err }
+func (e exit) Unwrap() error { return e.error }
 
 // codeOf returns the exit code of "distlock run" for an error of the lock manager.
 func codeOf(err error) int {

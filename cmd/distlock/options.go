@@ -128,8 +128,8 @@ func (t topic) of(s stdio) *cobra.Command {
 		e := exit{code, err}
 		errors.As(err, &e)
 		c, connects := t.command.(interface{ withoutPassword(string) string })
-		if connects && e.err != nil {
-			e.err = errors.New(c.withoutPassword(e.err.Error()))
+		if connects && e.error != nil {
+			e.error = errors.New(c.withoutPassword(e.Error()))
 		}
 		return e
 	}

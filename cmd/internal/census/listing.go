@@ -88,12 +88,8 @@ type Listing struct {
 	Malformed []*distlock.MalformedError
 	Partial   bool      // the database has more locks or waiters
 	Now       time.Time // the server's clock; zero if no lock is held
-
-	named map[string]*Lock
+	Named     map[string]*Lock
 }
-
-// Named returns a lock of the listing, or nil.
-func (l *Listing) Named(name string) *Lock { return l.named[name] }
 
 // Bounds are the largest numbers of locks, of rows in one sequence, and of malformed documents.
 type Bounds struct{ Locks, Rows, Malformed int }
@@ -104,7 +100,7 @@ var Unbounded = Bounds{math.MaxInt, math.MaxInt, math.MaxInt}
 // Read reads the rows of [distlock.Inspector.Locks], and then of Waiters. It derives the time of
 // the server from the rows.
 func Read(most Bounds, sequences ...iter.Seq2[distlock.LockInfo, error]) (*Listing, error) {
-	l := &Listing{named: map[string]*Lock{}}
+	l := &Listing{Named: map[string]*Lock{}}
 	malformed := func(bad *distlock.MalformedError) {
 		known := func(k *distlock.MalformedError) bool { return *k == *bad }
 		if len(l.Malformed) < most.Malformed && !slices.ContainsFunc(l.Malformed, known) {
@@ -139,7 +135,7 @@ func Read(most Bounds, sequences ...iter.Seq2[distlock.LockInfo, error]) (*Listi
 
 // add adds a holder or waiter. It returns false if there is no room.
 func (l *Listing) add(row distlock.LockInfo, most int) bool {
-	known := l.named[row.Name]
+	known := l.Named[row.Name]
 	switch {
 	case row.Place > 0:
 		if known != nil { // otherwise the lock is omitted, or new
@@ -150,8 +146,8 @@ func (l *Listing) add(row distlock.LockInfo, most int) bool {
 	case len(l.Locks) == most:
 		return false
 	default:
-		l.named[row.Name] = &Lock{Name: row.Name, Holders: []distlock.LockInfo{row}}
-		l.Locks = append(l.Locks, l.named[row.Name])
+		l.Named[row.Name] = &Lock{Name: row.Name, Holders: []distlock.LockInfo{row}}
+		l.Locks = append(l.Locks, l.Named[row.Name])
 	}
 	return true
 }

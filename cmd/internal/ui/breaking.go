@@ -21,11 +21,8 @@ import (
 // disconnects.
 const breakLimit = 10 * time.Second
 
-const (
-	staleForm = "The form is not from this program, or is older than ten minutes. " +
-		"Nothing was changed."
-	lockChanged = "The lock has changed: that holder no longer holds it. Nothing was changed."
-)
+const staleForm = "The form is not from this program, or is older than ten minutes. " +
+	"Nothing was changed."
 
 // A breakPage asks the user to confirm that a lock is broken, or shows the result.
 type breakPage struct {
@@ -70,7 +67,7 @@ func (s *Server) breakPageOf(ctx context.Context, of distlock.LockInfo) breakPag
 		return h.Held && h.Session == of.Session && h.Fence == of.Fence
 	})
 	if at < 0 {
-		p.Problem = lockChanged
+		p.Problem = "The lock has changed: that holder no longer holds it. Nothing was changed."
 		return p
 	}
 	p.Target, p.Ticket = holders[at], s.ticket(breakHref(of))

@@ -119,7 +119,7 @@ const maxEvents = 100
 
 func (s *Server) showLock(r *http.Request, now *listing) any {
 	p := lockPage{Name: r.URL.Query().Get("name"), AllowBreak: s.cfg.AllowBreak}
-	p.Lock = now.Named(p.Name)
+	p.Lock = now.Named[p.Name]
 	if p.Lock == nil && (now.Partial || len(now.Malformed) > 0) {
 		p.Lock, p.Problem = s.readLock(r.Context(), p.Name)
 	}
