@@ -51,7 +51,7 @@ type group struct {
 	status   syscall.WaitStatus  // the exit status of the command
 	stopped  chan syscall.Signal // receives the signals that stopped the command
 	guardian *guardian
-	tty      *terminal // nil without a terminal
+	tty      terminal
 	say      func(format string, args ...any)
 	killed   bool // SIGKILL was sent
 	resumed  bool // the message about a continued command was printed
@@ -138,7 +138,7 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	guardian.send(fmt.Sprintf("%s %d", groupMessage, g.pgid))
 	signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
 	if isTerminal(s.in) && isTerminal(s.out) {
-		g.tty.give(g.pgid)
+		g.tty.pass(syscall.Getpgrp(), g.pgid)
 	}
 	go g.wait() // ends with the command; runCommand waits for it before it returns
 	return g, nil
@@ -180,7 +180,7 @@ func (g *group) forward(s syscall.Signal) {
 // another job is in the foreground, resume returns false, and the caller ends the command.
 func (g *group) resume(by syscall.Signal) bool {
 	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
-	if wantsTerminal && g.tty != nil && !g.tty.give(g.pgid) {
+	if wantsTerminal && g.tty >= 0 && !g.tty.pass(syscall.Getpgrp(), g.pgid) {
 		g.say("the command needs the terminal, which another job has; the command is ended")
 		return false
 	}
@@ -218,7 +218,10 @@ func groupEmpty(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscal
 // lock is not lost, end then waits until no killed process runs. Finally end takes the terminal
 // back.
 func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
-	defer g.tty.takeBack(g.pgid)
+	defer func() { // SIGTTOU is ignored
+		g.tty.pass(g.pgid, syscall.Getpgrp())
+		_ = unix.Close(int(g.tty))
+	}()
 	if g.exited() {
 		return
 	}

@@ -99,7 +99,7 @@ func TestGroup_End_TellsTheGuardian(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	assert.Must(t, cmd.Start())
 	g := &group{cmd: cmd, pgid: cmd.Process.Pid, ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
-		guardian: &guardian{pipe: writing}, say: t.Logf}
+		guardian: &guardian{pipe: writing}, say: t.Logf, tty: -1}
 	go g.wait() // ends with the process
 	g.end(t.Context(), time.Minute, nil)
 	assert.Must(t, writing.Close())
