@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -29,13 +28,14 @@ const (
 	endingMessage = "ending" // run has sent SIGTERM to the command
 )
 
-// internalCommand runs the hidden command that args contain, and returns its exit code and true. If
-// args contain no hidden command, internalCommand returns false.
-func internalCommand(args []string) (code int, was bool) {
-	if len(args) < 2 || args[1] != guardianArg {
-		return 0, false
+// internalCommand runs the hidden command and returns true. If args do not contain it,
+// internalCommand returns false.
+func internalCommand(args []string) bool {
+	is := len(args) == 6 && args[1] == guardianArg
+	if is {
+		runGuardian(args[2:])
 	}
-	return runGuardian(args[2:]), true
+	return is
 }
 
 // selfPath returns the path of this program. On Linux the path works even if the program's file was
@@ -123,33 +123,25 @@ type watchdog struct {
 
 // runGuardian reads the messages of "distlock run" until the command must be ended. Then it ends
 // the command.
-func runGuardian(args []string) int {
-	v, err := newWatchdog(args)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "distlock guardian: an internal command of distlock run:", err)
-		return exitUsage
-	}
+func runGuardian(args []string) {
+	v := newWatchdog(args)
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)
 	why := v.watch(lines(os.Stdin))
 	if v.pgid == 0 || groupEmpty(v.pgid) {
-		return 0
+		return
 	}
 	fmt.Fprintf(os.Stderr, "distlock run: %s; its command is ended now, and lock %s may be held "+
 		"until the takeover time has passed\n", why, named(args[3]))
 	v.end()
-	return 0
 }
 
-func newWatchdog(args []string) (*watchdog, error) {
-	if len(args) != 4 {
-		return nil, errors.New("it takes four arguments")
-	}
+// newWatchdog ignores errors, because "distlock run" has formatted the arguments.
+func newWatchdog(args []string) *watchdog {
 	v := &watchdog{clock: clock.System()}
-	var errs [2]error
-	v.grace, errs[0] = time.ParseDuration(args[0])
-	v.late, errs[1] = time.ParseDuration(args[1])
+	v.grace, _ = time.ParseDuration(args[0])
+	v.late, _ = time.ParseDuration(args[1])
 	v.receive(untilMessage + " " + args[2])
-	return v, errors.Join(errs[:]...)
+	return v
 }
 
 func lines(in io.Reader) <-chan string {

@@ -195,9 +195,8 @@ func TestGuardian_NewDeadlines_PostponeTheEnd(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		begun, messages := time.Now(), make(chan string)
-		v, err := newWatchdog([]string{"5s", "1s",
+		v := newWatchdog([]string{"5s", "1s",
 			fmt.Sprint(begun.Add(10 * time.Second).UnixNano()), "job"})
-		assert.Must(t, err)
 		go func() {
 			time.Sleep(9 * time.Second)
 			messages <- until(begun.Add(time.Minute))

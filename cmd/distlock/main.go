@@ -57,8 +57,8 @@ type interrupted struct{ signal syscall.Signal }
 func (i interrupted) Error() string { return "interrupted by " + i.signal.String() }
 
 func main() {
-	if code, was := internalCommand(os.Args); was {
-		os.Exit(code)
+	if internalCommand(os.Args) {
+		return
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)

@@ -68,7 +68,7 @@ func TestRun_ReaderOfTheMessagesExits_RunContinues(t *testing.T) {
 func TestGuardian_WrongGroup_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, group := range []string{"-1", "0", "1", "x", ""} {
-		v := assert.Value(newWatchdog([]string{"5s", "1s", "1", "job"}))(t)
+		v := newWatchdog([]string{"5s", "1s", "1", "job"})
 		if v.receive(groupMessage + " " + group); v.pgid != 0 {
 			t.Errorf("group %q is accepted", group)
 		}

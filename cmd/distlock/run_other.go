@@ -16,7 +16,7 @@ func runSupported() error {
 
 // internalCommand returns false. Only "distlock run" starts this program again, and it does not
 // exist on this system.
-func internalCommand([]string) (int, bool) { return 0, false }
+func internalCommand([]string) bool { return false }
 
 func catchSignals() (<-chan os.Signal, func()) { return nil, func() {} }
 
