@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -305,11 +306,9 @@ func (r *runner) waitState(ctx context.Context, m *distlock.Manager) (string, er
 	held := &distlock.HeldError{Name: r.name, Process: holders[0].Process, Why: holders[0].Why,
 		Since: holders[0].Since, Holders: len(holders), Permits: holders[0].Limit}
 	place := "not yet queued"
-	for _, w := range waiters {
-		if w.Process == m.Process() {
-			place = fmt.Sprintf("place %d of %d in the queue", w.Place, len(waiters))
-			break
-		}
+	own := func(w distlock.LockInfo) bool { return w.Self }
+	if i := slices.IndexFunc(waiters, own); i >= 0 {
+		place = fmt.Sprintf("place %d of %d in the queue", i+1, len(waiters))
 	}
 	return strings.TrimPrefix(errorText(held), "acquire ") + "; " + place, nil
 }
