@@ -352,9 +352,9 @@ func cutEnd(text string, limit int) string {
 	return string(runes[:max(0, min(len(runes), limit-len(mark)))]) + mark
 }
 
-// wrap writes a sentence in lines that fit the layout. It indents the second and later lines, except
-// before a long word. A word that is longer than a line, such as a command for the shell, stays
-// whole.
+// wrap writes a sentence in lines that fit the layout. It indents the second and later lines,
+// except before a long word. A word that is longer than a line, such as a command for the shell,
+// stays whole.
 func wrap(w io.Writer, l layout, text, indent string) {
 	line := ""
 	for i, word := range strings.Split(text, " ") {

@@ -382,8 +382,8 @@ func TestReport_WarnOfMembers(t *testing.T) {
 	}
 }
 
-// A grant of the server allows its actions on its collection, on all collections of its database, or
-// on all databases except config.
+// A grant of the server allows its actions on its collection, on all collections of its database,
+// or on all databases except config.
 func TestGrant_Allows_ItsResourceOnly(t *testing.T) {
 	t.Parallel()
 	for resource, want := range map[string]string{

@@ -77,7 +77,7 @@ func TestRun_Waiting_PrintsTheHolderAndThePlace(t *testing.T) {
 	out, ended := start(ctx, t, b.runArgs("--wait -v", "env", "0")...)
 	eventually(t, "it says what it waits for", func() bool {
 		said := out.errs.String()
-		return strings.Contains(said, `waiting for "job": held by host:1:1700000000:id, "doing a balance round"`) &&
+		return strings.Contains(said, `waiting for "job": held by `+otherProcess+`, "doing a `) &&
 			strings.Contains(said, "place 1 of 1 in the queue")
 	})
 	interrupt(interrupted{2})
