@@ -3,6 +3,7 @@ package distlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -170,56 +171,41 @@ func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) { // I2, I8
 	})
 }
 
-// If the server applies an acquire command after TryLock has returned an error, the process
-// releases the lock within 1.1 ping intervals.
-func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) { // I3, I6, G3-1
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		var late func() error
-		p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Acquire && late == nil {
-				late = apply
-				return fault.Lost(call.Op)
+// If TryLock cannot learn the outcome of its acquire command, it returns an error. If the server has
+// applied the command, or applies it later, the process releases the lock within 1.1 ping intervals.
+func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) { // I3, I6, G3-1
+	for _, late := range []bool{false, true} {
+		runInBubble(t, fmt.Sprint("applied late ", late), func(t *testing.T, w *world) {
+			p := w.start(nil)
+			var acquire func() error
+			p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				switch {
+				case call.Op == fault.Acquire:
+					if acquire = apply; !late {
+						_ = apply()
+					}
+					return fault.Lost(call.Op)
+				case late: // a question shows that the lock is free
+					return apply()
+				}
+				return fault.Refused(call.Op)
+			})
+			wantErr(t, assert.Err(p.Try("a")), distlock.ErrOutcomeUnknown)
+			if late {
+				assert.Must(t, acquire())
 			}
-			return apply()
-		})
-		g, err := p.Try("a")
-		if g != nil {
-			t.Fatal("a guard was returned for an acquire that had not happened")
-		}
-		wantErr(t, err, distlock.ErrOutcomeUnknown)
-		assert.Must(t, late())
-		if !w.Lock("a").Held {
-			t.Fatal("the late acquire was not applied: the test proves nothing")
-		}
-		time.Sleep(pingTime*11/10 + slack)
-		synctest.Wait()
-		w.wantFree("a")
-		assert.Equal(t, p.Stats().Ghosts, 1, "%d ghosts counted, want %d")
-	})
-}
-
-// If TryLock can read neither the reply to its acquire command nor the lock, it returns an error.
-// The process releases the lock after its next ping.
-func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Acquire {
-				_ = apply()
-				return fault.Lost(call.Op)
+			if !w.Lock("a").Held {
+				t.Fatal("the acquire was not applied: the test proves nothing")
 			}
-			return fault.Refused(call.Op)
+			p.Store.Set(nil)
+			time.Sleep(pingTime*11/10 + slack)
+			synctest.Wait()
+			w.wantFree("a")
+			if late {
+				assert.Equal(t, p.Stats().Ghosts, 1, "%d ghosts counted, want %d")
+			}
 		})
-		wantErr(t, assert.Err(p.Try("a")), distlock.ErrOutcomeUnknown)
-		if !w.Lock("a").Held {
-			t.Fatal("the acquire was not applied: the test proves nothing")
-		}
-		p.Store.Set(nil)
-		time.Sleep(pingTime*11/10 + slack)
-		synctest.Wait()
-		w.wantFree("a")
-	})
+	}
 }
 
 // If the reply to an acquire command arrives after the deadline of the new guard, TryLock returns

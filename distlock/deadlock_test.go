@@ -80,18 +80,3 @@ func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 		}
 	})
 }
-
-// Lock does not detect a deadlock between two processes. The deadlock ends when one process stops
-// waiting and releases the lock that it holds.
-func TestDeadlock_TwoProcesses_BoundedWaitEndsIt(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		ga, gb := a.MustTry("a"), b.MustTry("b")
-		unbounded := a.queueCtx(ga.Context(), "b")
-		got := <-b.queueCtx(gb.Context(), "a", distlock.WaitAtMost(10*time.Second))
-		wantErr(t, got.err, distlock.ErrHeld)
-		w.release(gb)
-		w.release(w.wantTurn(unbounded))
-		w.release(ga)
-	})
-}

@@ -1,54 +1,13 @@
 package distlock_test
 
 import (
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/fault"
 )
-
-// Fifty waiters of one process read the lock as rarely as one waiter. They acquire the lock in the
-// order of their calls.
-func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		g := a.MustTry("a")
-		var mu sync.Mutex
-		var got []int
-		var wg sync.WaitGroup
-		for i := range 50 {
-			wg.Go(func() {
-				g, err := b.Lock("a").Lock(t.Context())
-				if err != nil {
-					t.Errorf("waiter %d: %v", i, err)
-					return
-				}
-				mu.Lock()
-				got = append(got, i)
-				mu.Unlock()
-				_ = g.Release()
-			})
-			time.Sleep(time.Millisecond)
-			synctest.Wait()
-		}
-		reads := b.Store.Count(fault.Look)
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		if n := b.Store.Count(fault.Look) - reads; n > 10*60*2 {
-			t.Errorf("%d reads in ten minutes by 50 waiters, want those of one: at most two a second", n)
-		}
-		_ = g.Release()
-		wg.Wait()
-		if !slices.IsSorted(got) || len(got) != 50 {
-			t.Errorf("they got it in the order %v", got)
-		}
-	})
-}
 
 func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	p.w.T.Helper()

@@ -180,20 +180,6 @@ func TestClose_PingUnderWay_LeavesNoPing(t *testing.T) { // K1
 	})
 }
 
-// If a holder dies, a waiter acquires the lock at most one poll interval after the takeover time.
-func TestLock_HolderDies_TakesOver(t *testing.T) { // I7
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		a.MustTry("a")
-		died := time.Now()
-		a.kill()
-		assert.Value(b.Lock("a").Lock(t.Context()))(t)
-		if took := time.Since(died); took > takeoverTime+6*time.Second {
-			t.Errorf("took %v, want at most the takeover time and one poll", took)
-		}
-	})
-}
-
 // New refuses a host name with control characters, because the host name is part of the process id.
 func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 	t.Parallel()

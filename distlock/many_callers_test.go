@@ -17,8 +17,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A process with hundreds of callers has two queue entries and serves its callers in order. A
-// single caller of another process waits at most until three of these callers have had the lock.
+// A process with hundreds of callers has two queue entries, reads the lock as rarely as a process
+// with one caller, and serves its callers in order. A single caller of another process waits at most
+// until three of these callers have had the lock.
 func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, many, one := w.start(nil), w.start(nil), w.start(nil)
@@ -49,6 +50,11 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 			synctest.Wait()
 		}
 		assert.MustEqual(t, len(w.Lock("a").Waiters), 2, "%d entries of one process, want %d")
+		reads := many.Store.Count(fault.Look)
+		time.Sleep(10 * time.Minute)
+		if n := many.Store.Count(fault.Look) - reads; n > 25 {
+			t.Errorf("%d reads in ten minutes, want those of one caller", n)
+		}
 		w.release(g)
 		for range 20 {
 			came := turns.Load()

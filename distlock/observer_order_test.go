@@ -3,7 +3,6 @@ package distlock_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -95,8 +94,6 @@ func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 type writerFunc func([]byte)
 
 func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
-
-var _ io.Writer = writerFunc(nil)
 
 // If LockAll fails, the event names the lock that could not be acquired, even after a deadlock or a
 // timeout.

@@ -70,19 +70,6 @@ func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) { // C1, I4
 	})
 }
 
-// No contender takes over the lock of a live holder, however long it tries.
-func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		g := a.MustTry("a")
-		for range 1000 {
-			assert.MustBe(t, assert.Err(b.Try("a")), distlock.ErrHeld)
-			time.Sleep(30 * time.Second)
-		}
-		assert.NoErr(t, g.Err())
-	})
-}
-
 // If a holder is suspended and another process takes the lock over, the guard is lost when the
 // holder continues. Release returns ErrLockLost and does not change the document.
 func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) { // B1, G2-1
