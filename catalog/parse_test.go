@@ -2,7 +2,6 @@ package catalog_test
 
 import (
 	"math"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -58,53 +57,6 @@ func replace(doc bson.D, key string, value any) bson.D {
 		out = append(out, field(key, value))
 	}
 	return out
-}
-
-func decimal(t *testing.T, text string) bson.Decimal128 {
-	t.Helper()
-	return assert.Value(bson.ParseDecimal128(text))(t)
-}
-
-func TestParseLock_State(t *testing.T) { // F1, F2
-	t.Parallel()
-	const free, held, malformed = "free", "held", "malformed"
-	for want, states := range map[string][]any{
-		free: {int32(0), int64(0), 0.0, math.Copysign(0, -1)},
-		held: {int32(1), int32(2), int32(3), int64(1), 1.0, 2.0, int64(1) << 40},
-		malformed: {
-			missing{}, nil, bson.Undefined{}, "0", "2", "", true, false, bson.A{}, bson.A{int32(0)},
-			bson.D{}, math.NaN(), math.Inf(1), 2.7, 0.5, 1e18, int32(-1), -2.0, decimal(t, "2"),
-			decimal(t, "0"), bson.DateTime(0), bson.Timestamp{}, bson.NilObjectID,
-		},
-	} {
-		for _, state := range states {
-			l, bad := catalog.ParseLock(marshal(t, lock("state", state)))
-			got := free
-			switch {
-			case bad != nil:
-				got = malformed
-				wantField(t, bad, catalog.LocksCollection, "balancer", "state")
-				if !reflect.DeepEqual(l, catalog.Lock{}) {
-					t.Errorf("a malformed document gave %+v", l)
-				}
-			case l.Held:
-				got = held
-			}
-			if got != want {
-				t.Errorf("%T %v: want %s, got %s: %+v, %v", state, state, want, got, l, bad)
-			}
-		}
-	}
-}
-
-func wantField(t *testing.T, bad *catalog.MalformedError, collection, id, field string) {
-	t.Helper()
-	if bad == nil {
-		t.Fatalf("want malformed %s %s", collection, field)
-	}
-	if bad.Collection != collection || bad.ID != id || bad.Field != field || bad.Problem == "" {
-		t.Errorf("want %s %q %s, got %+v", collection, id, field, bad)
-	}
 }
 
 func TestParseLock_When_NeverMatters(t *testing.T) { // F6, A15

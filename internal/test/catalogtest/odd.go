@@ -51,7 +51,7 @@ func oddly(free, held string, fields ...bson.E) oddity {
 	return oddity{fields: fields, free: free, held: held}
 }
 
-func oddStates() []oddity {
+func oddStates() []oddity { // F1, F2
 	var list []oddity
 	add := func(bad string, values ...any) {
 		for _, v := range values {

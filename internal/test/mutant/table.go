@@ -62,7 +62,7 @@ var all = []Mistake{
 		return fail("state", "%s;`,
 		New: `	if problem != "" && !absent(doc.Lookup("state")) {
 		return fail("state", "%s;`,
-		Package: "catalog", Test: "TestParseLock_State", Rule: "want malformed, got free"},
+		Package: "catalog/memcatalog", Test: "TestCatalog_Conforms", Rule: `want malformed "state"`},
 	{Name: "writes use write concern 1", File: "catalog/mongocatalog/commands.go",
 		Old: `	return append(d, bson.E{Key: "writeConcern", Value: majority})`,
 		New: `	majority := bson.D{{Key: "w", Value: int32(1)}}
