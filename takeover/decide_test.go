@@ -172,16 +172,3 @@ func TestPolicy_Validate(t *testing.T) {
 		})
 	}
 }
-
-// The names of all verdicts and rules differ. A value out of range also has a name of its own.
-func TestNames(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for v := takeover.Free; v <= takeover.Malformed+1; v++ {
-		seen[v.String()] = true
-	}
-	for m := takeover.Witnesses; m <= takeover.WatchOnly+1; m++ {
-		seen[m.String()] = true
-	}
-	assert.Equal(t, len(seen), 10, "%d different names, want %d")
-}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"mongodlm/internal/test/assert"
 	"mongodlm/takeover"
 )
 
@@ -177,24 +176,4 @@ func TestDecide_NoChange(t *testing.T) {
 			e.Recorded, e.PingTakeover, e.PingInterval = 0, 0, 0
 		})),
 	})
-}
-
-func TestEvidence_Subject(t *testing.T) {
-	t.Parallel()
-	nameless := func(e *takeover.Evidence) { e.Process = "" }
-	for name, c := range map[string]struct {
-		e    takeover.Evidence
-		want takeover.Subject
-	}{
-		"holder with seq": {look(0), takeover.Subject{Process: process}},
-		"foreign holder": {look(0, foreign),
-			takeover.Subject{Process: process, Lock: "balancer"}},
-		"holder without a ping":  {look(0, noPing), takeover.Subject{Process: process, Lock: "balancer"}},
-		"holder without process": {look(0, nameless), takeover.Subject{Lock: "balancer"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			assert.Equal(t, c.e.Subject(), c.want, "want %+[2]v, got %+[1]v")
-		})
-	}
 }
