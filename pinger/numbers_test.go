@@ -76,24 +76,6 @@ func TestLockPinger_LostPings_NumbersRise(t *testing.T) { // I7
 	}
 }
 
-// A ping request that arrives twice counts as one ping.
-func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) { // D14
-	t.Parallel()
-	b := setup(t, nil)
-	b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-		if err := apply(); err != nil || call.Op != fault.Ping {
-			return err
-		}
-		return apply()
-	})
-	for range 3 { // the first ping inserts the document
-		b.ping(t)
-	}
-	if err := b.p.Last().Err(); err != nil || b.seq(t) != 3 || b.p.Last().Process() != "process-1" {
-		t.Errorf("seq %d, term %v", b.seq(t), err)
-	}
-}
-
 // If two processes have one id, the second one to ping gives the id up. It never removes the ping
 // document, even when it closes.
 func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) { // A12, H2

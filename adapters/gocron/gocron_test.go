@@ -13,7 +13,6 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jonboulle/clockwork"
 	"github.com/robfig/cron/v3"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	gocronlock "mongodlm/adapters/gocron"
 	"mongodlm/distlock"
@@ -132,24 +131,6 @@ func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 			})
 		})
 	}
-}
-
-// If the settings in the Store stop a job, the Locker does not run the job.
-func TestLocker_Stopped_DoesNotRun(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.schedule(0, gocron.DurationJob(time.Minute),
-			gocron.WithDistributedLocker(w.locker(gocronlock.Config{Gap: 54 * time.Second})))
-		time.Sleep(10*time.Minute + time.Second)
-		assert.Equal(t, w.count(), 10, "%d runs, want %d")
-		doc := bson.D{{Key: "_id", Value: "report"}, {Key: "stopped", Value: true}}
-		assert.Must(t, w.store.Put(singleton.SettingsCollection, doc))
-		time.Sleep(10 * time.Minute)
-		list, err := singleton.List(t.Context(), w.store)
-		if n := w.count(); n != 0 || err != nil || len(list) != 1 || list[0].Rounds != 10 ||
-			list[0].State != singleton.Done || !list[0].Settings.Stopped {
-			t.Errorf("%d runs while stopped, list %+v, %v", n, list, err)
-		}
-	})
 }
 
 // Only the leader runs the job. When the leader's Elector is closed, another process becomes the
