@@ -30,6 +30,15 @@ const (
 	process  = "db1:4711:1306929600:00000000-0000-4000-8000-000000000001"
 )
 
+const (
+	unheld  = takeover.Free
+	held    = takeover.Held
+	watched = takeover.Watch
+	taken   = takeover.Take
+	skewed  = takeover.Skewed
+	unread  = takeover.Malformed
+)
+
 var noon = time.Date(2011, 6, 1, 12, 0, 0, 0, time.UTC)
 
 type (

@@ -38,32 +38,6 @@ func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	})
 }
 
-// If the context of a waiting write ends before the transaction, the write is not applied.
-func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
-	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
-		tx := c.Begin()
-		defer tx.Abort()
-		assert.Value(c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)))(t)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := catalogtest.On(c).Enter(ctx, grant("a", 2), catalog.Queue)
-		assert.Is(t, err, context.DeadlineExceeded)
-	})
-}
-
-// A writer waits for an open transaction at most for TransactionLifetime. Then it aborts the
-// transaction, and a later commit fails.
-func TestTransaction_TooLong_IsEnded(t *testing.T) {
-	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
-		tx := c.Begin()
-		assert.Value(c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)))(t)
-		start := time.Now()
-		assert.Value(catalogtest.On(c).Acquire(t.Context(), grant("a", 2)))(t)
-		assert.Equal(t, time.Since(start), memcatalog.TransactionLifetime, "waited %v, want %v")
-		assert.Is(t, tx.Commit(), memcatalog.ErrConflict)
-	})
-}
-
 // If another write changes a lock after a transaction has begun, WithTransaction repeats the
 // transaction.
 func TestTransaction_OldSnapshot_RunsAgain(t *testing.T) {
