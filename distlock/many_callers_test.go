@@ -388,12 +388,8 @@ func TestTryLock_ManyAtOnce_ShareCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
 		var free atomic.Int64 // virtual time of the release; 0 before
-		p.Store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
-			time.Sleep(5 * time.Millisecond)
-			err := apply()
-			time.Sleep(5 * time.Millisecond)
-			return err
-		})
+		const trip = 5 * time.Millisecond
+		p.Store.Set(fault.Slow(trip, trip, fault.Acquire, fault.Enter, fault.Look, fault.Release))
 		attempt := func() (acquired int) {
 			var got atomic.Int64
 			var wg sync.WaitGroup

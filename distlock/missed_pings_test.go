@@ -1,7 +1,6 @@
 package distlock_test
 
 import (
-	"context"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -12,9 +11,7 @@ import (
 )
 
 func (p *proc) noPings() {
-	p.Store.Set(fault.On(fault.Ping, func(func() error) error {
-		return fault.Lost(fault.Ping)
-	}))
+	p.Store.Set(fault.On(fault.Ping, func(func() error) error { return fault.Lost(fault.Ping) }))
 }
 
 // If the first waiter in the queue has missed two pings, a release grants the lock to the next
@@ -138,12 +135,12 @@ func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 		c.queue("a")
 		time.Sleep(5 * time.Minute)
 		var released atomic.Bool // the command may outlive its caller
-		c.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Evict && released.CompareAndSwap(false, true) {
+		c.Store.Set(fault.On(fault.Evict, func(apply func() error) error {
+			if released.CompareAndSwap(false, true) {
 				w.release(g)
 			}
 			return apply()
-		})
+		}))
 		b.noPings()
 		time.Sleep(2 * time.Minute)
 		if !released.Load() {

@@ -148,9 +148,7 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.Start(nil)), w.stand(w.Start(nil))
 		l := a.wantLeader()
-		b.p.Store.Set(fault.On(fault.Ping, func(apply func() error) error {
-			return fault.Refused(fault.Ping)
-		}))
+		b.p.Store.Set(fault.Refusing(fault.Ping))
 		time.Sleep(takeoverTime - margin + time.Second) // b's deadline has passed, but b still waits
 		l.finish <- nil
 		b.wantNone()

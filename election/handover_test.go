@@ -61,12 +61,9 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 		a.p.Store.Set(fault.Refusing(fault.Look))
 		wantErr(t, a.e.Handover(t.Context(), c.p.Process()), distlock.ErrUnavailable)
 		wantErr(t, assert.Err(a.e.Candidates(t.Context())), distlock.ErrUnavailable)
-		a.p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.PutFirst { // the candidate left after the read
-				return catalog.ErrNoMatch
-			}
-			return apply()
-		})
+		a.p.Store.Set(fault.On(fault.PutFirst, func(func() error) error {
+			return catalog.ErrNoMatch // the candidate left after the read
+		}))
 		d := w.stand(w.Start(nil))
 		wantErr(t, a.e.Handover(t.Context(), d.p.Process()), election.ErrNoCandidate)
 		if l.ctx.Err() != nil || l.leader.Err() != nil {

@@ -56,15 +56,9 @@ func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const short = 10 * time.Second
 		var all []*run
-		slow := func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Renew {
-				time.Sleep(3 * time.Second)
-			}
-			return apply()
-		}
 		for range 3 {
 			p := w.Start(nil)
-			p.Store.Set(slow)
+			p.Store.Set(fault.Slow(3*time.Second, 0, fault.Renew))
 			all = append(all, w.stand(p, election.Lease(short)))
 		}
 		time.Sleep(5 * time.Minute)

@@ -222,12 +222,12 @@ func TestReap_GuardGone_IsReported(t *testing.T) {
 // If the indexes cannot be created, the pinger tries again.
 func TestPrepare_Fails_IsTriedAgain(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Prepare && b.store.Count(fault.Prepare) < 3 {
-				return fault.Refused(call.Op)
+		b.store.Set(fault.On(fault.Prepare, func(apply func() error) error {
+			if b.store.Count(fault.Prepare) < 3 {
+				return fault.Refused(fault.Prepare)
 			}
 			return apply()
-		})
+		}))
 		b.start(t)
 		defer b.close(t)
 		time.Sleep(10 * interval)

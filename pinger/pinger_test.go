@@ -179,11 +179,7 @@ func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) { // R3
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, func(c *pinger.Config) { c.Limit = time.Hour })
-		b.store.Set(fault.On(fault.Ping, func(apply func() error) error {
-			err := apply()
-			time.Sleep(4 * time.Minute)
-			return err
-		}))
+		b.store.Set(fault.Slow(0, 4*time.Minute, fault.Ping))
 		sent := time.Now()
 		assert.Must(t, b.p.Ping(t.Context()))
 		if got, want := b.p.Last().Deadline(), sent.Add(hold); !got.Equal(want) {
@@ -202,11 +198,7 @@ func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) { // B4, R4
 		b := setup(t, func(c *pinger.Config) { c.Limit = time.Hour })
 		assert.Must(t, b.p.Ping(t.Context()))
 		first := b.p.Last()
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			err := apply()
-			time.Sleep(hold + time.Second)
-			return err
-		})
+		b.store.Set(fault.Slow(0, hold+time.Second, fault.Ping))
 		assert.Must(t, b.p.Ping(t.Context()))
 		assert.Is(t, first.Err(), pinger.ErrLapsed)
 		if b.p.Last() == first {
@@ -220,9 +212,7 @@ func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) { // B4, R4
 func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) { // D2, A10
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		term := b.p.Last()
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			return fault.Refused(call.Op)
-		})
+		b.store.Set(fault.Refusing(fault.Ping))
 		left := term.Left()
 		time.Sleep(left - time.Nanosecond)
 		assert.Must(t, term.Err(), "over before the hold time")
