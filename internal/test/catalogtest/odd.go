@@ -209,14 +209,13 @@ var oddLives = []string{
 	"a1 x1? x1 p1/3 y g f99/1 n99/7 c99 r99/1 e99 b99/3 -9", "a1 -1", "x1? -1", "x1 -1", "p1/3 -1", "e99",
 }
 
-// slowOddLives replace oddLives on the embedded server. There the store computes each transition in
-// this program, so the other steps would only repeat the test of the store in memory.
+// slowOddLives replace oddLives on the embedded server.
 var slowOddLives = []string{"a1 r99/1 -9", "x1 -1", "e99"}
 
 func (b *bench) odd(list []oddity) {
 	b.Helper()
 	lives := oddLives
-	if assert.Value(b.Catalog.Hello(b.ctx))(b).Kind == catalog.FerretDB {
+	if b.embedded() {
 		lives = slowOddLives
 	}
 	for i, o := range list {
@@ -274,7 +273,7 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string, lives []string)
 func (b *bench) storesNo(doc bson.D) bool {
 	b.Helper()
 	return slices.ContainsFunc(doc, func(e bson.E) bool { return unusual(e.Value, false) }) &&
-		assert.Value(b.Catalog.Hello(b.ctx))(b).Kind == catalog.FerretDB
+		b.embedded()
 }
 
 func unusual(v any, inArray bool) bool {
