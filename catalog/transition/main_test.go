@@ -6,9 +6,9 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// TestMain runs 1,000 checks for each property, unless the command line sets another number. It
+// TestMain runs 500 checks for each property, unless the command line sets another number. It
 // fails if a goroutine is left at the end.
 func TestMain(m *testing.M) {
-	effort.RapidChecks(1000)
+	effort.RapidChecks(500)
 	effort.Main(m)
 }

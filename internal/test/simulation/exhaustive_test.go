@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-var every = flag.Int("simulation.every", 50,
+var every = flag.Int("simulation.every", 100,
 	"run every n-th schedule with one fault; 1 runs all")
 
 // share returns n if the test runs only every n-th schedule. With -simulation.every=1, n is
@@ -17,10 +17,10 @@ var every = flag.Int("simulation.every", 50,
 func share() int {
 	n := *every
 	if effort.Race && n > 1 {
-		n *= 6
+		n *= 3
 	}
 	if testing.Short() && n > 1 {
-		n *= 4
+		n *= 2
 	}
 	return n
 }
