@@ -24,6 +24,8 @@ type Mistake struct {
 	Package, Test string
 	// Rule is a string in a message of the failing test.
 	Rule string
+	// From is the seed of the first random walk. 0 means 1.
+	From int
 }
 
 // All returns all mistakes. The number of a mistake is its index plus 1.

@@ -165,13 +165,16 @@ func switched(t *testing.T, mistakes []mutant.Mistake) map[string]string {
 // line matches a message of a failing test.
 var line = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*$`)
 
+// seed matches the seed of a failing walk.
+var seed = regexp.MustCompile(` -simulation.seed=\d+`)
+
 // fails runs a test program with one of its mistakes. The test of the mistake must fail with a
 // message that contains the rule.
 func fails(t *testing.T, m mutant.Mistake, binary string) {
 	t.Helper()
 	args := []string{"-test.run=^" + m.Test + "$", "-test.short", "-test.timeout=2m"}
 	if m.Test == mutant.Walks {
-		args = append(args, "-simulation.walks=50")
+		args = append(args, "-simulation.walks=50", fmt.Sprint("-simulation.from=", max(1, m.From)))
 	}
 	cmd := exec.CommandContext(t.Context(), binary, args...)
 	cmd.Dir = t.TempDir() // a failing test may write files
@@ -185,5 +188,5 @@ func fails(t *testing.T, m mutant.Mistake, binary string) {
 	if err == nil || !strings.Contains(string(out), "--- FAIL: "+m.Test) || with < 0 {
 		t.Fatalf("%q: want %q by %s, it ended with %v:\n%s", m.Name, m.Rule, m.Test, err, out)
 	}
-	t.Logf("noticed %s: %s", m.Test, strings.TrimSpace(lines[with]))
+	t.Logf("noticed %s: %s%s", m.Test, strings.TrimSpace(lines[with]), seed.FindString(string(out)))
 }
