@@ -197,3 +197,29 @@ func overload(t *testing.T, w *world, each time.Duration, all bool) {
 		t.Errorf("%d rows took %v, want %v at most", n, took, most)
 	}
 }
+
+// The workers of a process claim a burst of rows side by side, with and without a change stream.
+func TestRun_Burst_WorkersClaimSideBySide(t *testing.T) {
+	t.Parallel()
+	for _, deaf := range []bool{false, true} {
+		t.Run(fmt.Sprint("no stream ", deaf), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				const n, each = 1500, 20 * time.Millisecond
+				p := w.start(Config{Workers: 16})
+				p.gate.deaf = deaf
+				p.gate.Set(func(_ context.Context, _ string, apply func() error) error {
+					time.Sleep(each)
+					return apply()
+				})
+				p.run(t, finish)
+				time.Sleep(time.Minute)
+				began := time.Now()
+				w.add(0, n)
+				w.settle(time.Hour, allDone(n))
+				if took := time.Since(began); took > n*each/4 {
+					t.Errorf("%d rows took %v", n, took)
+				}
+			})
+		})
+	}
+}
