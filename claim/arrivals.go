@@ -224,7 +224,7 @@ func (e *engine) await(ctx context.Context) reason {
 		switch {
 		case wait <= 0:
 			return why
-		case unplanned && e.plan():
+		case unplanned && e.plan(ctx):
 			continue
 		case unplanned:
 			wait = min(wait, fewPolls) // then e reads the due times again
@@ -243,8 +243,9 @@ func (e *engine) await(ctx context.Context) reason {
 	return idle
 }
 
-// plan reads the due times of later rows. It reports whether it succeeded.
-func (e *engine) plan() bool {
+// plan reads the due times of later rows. It reports whether it succeeded. After a failure it waits
+// until the next command may be sent, or until ctx ends.
+func (e *engine) plan(ctx context.Context) bool {
 	a := e.arrivals
 	begun, after := a.now(), a.server()
 	found, err := sent(e, func(ctx context.Context) ([]rows.Event, error) {
@@ -254,7 +255,7 @@ func (e *engine) plan() bool {
 		if e.life.Err() == nil {
 			e.log.Warn().Err(err).Msg("reading due times failed")
 		}
-		e.pace.wait(e.life.Done())
+		e.pace.wait(ctx.Done())
 		return false
 	}
 	a.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/catalog"
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/memrows"
@@ -83,5 +84,26 @@ func TestDue_ManyArriveBeforeTheRead_FirstRowsAreInTime(t *testing.T) {
 		add(2*mostKnown-100, 10*time.Hour)
 		time.Sleep(2 * time.Hour)
 		assert.Equal(t, w.counts().Done, 600, "%d rows are done, want %d")
+	})
+}
+
+// Run returns at the end of its context, also while the reads of due times fail.
+func TestRun_ReadsOfDueTimesFail_ReturnsAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.rows = memrows.New(rows.Options{Due: "execute_at"})
+		var stops []func()
+		for range 5 {
+			p := w.start(Config{Due: "execute_at"})
+			p.gate.on(func(func() error) error { return catalog.ErrUnavailable }, "later")
+			stops = append(stops, p.run(t, finish))
+		}
+		time.Sleep(time.Hour) // the pause after a failure is a minute
+		for _, stop := range stops {
+			began := time.Now()
+			stop()
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("Run returned after %v", took)
+			}
+		}
 	})
 }
