@@ -91,7 +91,7 @@ func TestChains_HotKey_Explained(t *testing.T) {
 		}
 		insert(t, coll, append(docs, bson.D{field("_id", 5000), field("event", bson.A{1, 2})},
 			bson.D{field("_id", 5001), field("event", "cold")})...)
-		c := rows.Claim{Slot: "s", Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
+		c := rows.Claim{Slot: rows.SlotPrefix + "s", Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
 		for range 20 { // the server's planner may change its plan
 			sent.take()
 			held := assert.Value(store.Held(t.Context()))(t)

@@ -290,12 +290,12 @@ func TestClaim_Order_HasItsIndex(t *testing.T) {
 		sent.take()
 		ask := rows.Ask{Due: at}
 		assert.Value(store.First(t.Context(), ask))(t)
-		c := rows.Claim{Slot: "s", Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
+		c := rows.Claim{Slot: rows.SlotPrefix + "s", Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
 		if row, err := store.Claim(t.Context(), c, ask); err != nil || row == nil {
 			t.Fatal(row, err)
 		}
 		assert.Value(store.Later(t.Context(), at, 10))(t)
-		assert.Value(store.Claimed(t.Context(), rows.Slot{Name: "s"}))(t)
+		assert.Value(store.Claimed(t.Context(), rows.Slot{Name: rows.SlotPrefix + "s"}))(t)
 		wantIndexed(t, coll.Database(), sent.take(), 10, 10)
 	})
 }
