@@ -168,7 +168,7 @@ func isRefusal(err error) bool {
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// errFree reports that the lock may be free, or its queue may have room. The caller tries again.
+// errFree means that the lock may be free, or that its queue may have room. The caller tries again.
 var errFree = errors.New("free")
 
 // contend reads the lock after the server refused the session, and evicts dead processes. It

@@ -42,7 +42,7 @@ const maxAgents = 256
 // An agent acquires one lock for all callers of a process. The callers form a queue inside the
 // process, first come, first served. The calls of TryLock start tries, see startTry. The other
 // calls share the agent's entries in the queue of the lock document. An agent has at most
-// maxEntries entries, or more for calls that can hold the lock together (see run).
+// maxEntries entries, or more for calls that can hold the lock together.
 //
 // A session that is granted the lock serves the first call with the options of its entry. The entry
 // of a call that gave up is kept for a similar call. If no call can use the session, it is removed
@@ -80,8 +80,8 @@ func (w want) similar(o want) bool {
 	return w.mode == o.mode && w.limit == o.limit && !w.standby && !o.standby
 }
 
-// This method returns the agent of the named lock, and makes it if necessary. The caller holds mu.
-func (in *agents) of(name string) *agent {
+// get returns the agent of the named lock, and makes it if necessary. The caller holds mu.
+func (in *agents) get(name string) *agent {
 	a := in.byName[name]
 	if a == nil {
 		if len(in.byName) >= maxAgents { // an agent that pauses after a failure stays
@@ -170,7 +170,7 @@ func (a *agent) remove(i int) {
 // The caller holds mu.
 func (a *agent) adjust(granted *session) {
 	spare := slices.Clone(a.entries)
-	run := a.run()
+	run := a.together()
 	served := map[int32]int{}  // calls that have or need an entry, by limit
 	entries := map[int32]int{} // the number of entries, by limit
 	for _, e := range a.entries {
@@ -220,10 +220,10 @@ func (a *agent) adjust(granted *session) {
 	}
 }
 
-// run returns the number of calls, from the head of the queue of callers, that can hold the lock
-// together. These are shared calls, or as many calls as there are permits. Each of these calls gets
-// its own entry. The caller holds mu.
-func (a *agent) run() int {
+// together returns the number of calls, from the head of the queue of callers, that can hold the
+// lock together. These are shared calls, or as many calls as there are permits. Each of these calls
+// gets its own entry. The caller holds mu.
+func (a *agent) together() int {
 	if len(a.calls) == 0 || a.calls[0].o.mode == catalog.Exclusive {
 		return 0
 	}
@@ -258,9 +258,9 @@ func (a *agent) granted(s *session, e *entry, t *try) {
 	}
 }
 
-// serve gives a session to a call of the try t, or else to the first call with the options of the
-// call that has the entry e, or else to the first call with the options of the session. If no call
-// fits, serve returns false. The caller holds mu.
+// serve gives a session to the first call that fits, and returns false if there is none. A call of
+// the try t comes first. Otherwise a call fits if it has the options of the call that the entry e
+// serves, or, without such a call, the options of the session. The caller holds mu.
 func (a *agent) serve(s *session, e *entry, t *try) bool {
 	first := func(fits func(c *call) bool) int {
 		return slices.IndexFunc(a.calls, func(c *call) bool { return c.ctx.Err() == nil && fits(c) })
@@ -372,7 +372,7 @@ func (a *agent) answered(lock catalog.Lock, process string, took time.Duration) 
 func (in *agents) backOff(name string, failure error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	a := in.of(name)
+	a := in.get(name)
 	a.failure = failure
 	a.pause = min(max(2*a.pause, a.m.cfg.Poll), a.m.cfg.PollMax)
 	a.resume = a.m.cfg.Clock.Now().Mono + a.m.pinger.Jitter(a.pause, 0.2)

@@ -34,8 +34,8 @@ type Config struct {
 	// URI and ClientOptions must not be set together.
 
 	URI           string                 // its concerns, read preference and retries are ignored
-	ClientOptions *options.ClientOptions // for a client for locks, and one with 2 connections for pings
-	Client        *mongo.Client          // the application's, to acquire and release; not closed
+	ClientOptions *options.ClientOptions // for two clients: one for locks, one for the heartbeat
+	Client        *mongo.Client          // acquires and releases; Close does not disconnect it
 	// PingClient serves the heartbeat beside Client. Nil selects a client made from URI or
 	// ClientOptions, else Client. If the application then uses up Client's connections, it can lose
 	// its locks.
@@ -63,7 +63,7 @@ type Config struct {
 
 	Tuning
 
-	Host     string         // first part of the process id, up to 255 bytes; default the machine's name
+	Host     string         // begins the process id; up to 255 bytes; default the machine's name
 	Logger   zerolog.Logger // logs the events; default silent
 	Observer Observer       // receives the events as values; see [Observers] and package history
 }
@@ -78,7 +78,7 @@ type Tuning struct {
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly
 	ForeignTakeover time.Duration // the least takeover time for a foreign holder; default 15 min
 	ReleaseTries    int           // tries of Release before the background continues; default 3
-	ReleasePause    time.Duration // pause after the first failed try; it doubles each time; default 2 s
+	ReleasePause    time.Duration // pause after the first failed try; then it doubles; default 2 s
 }
 
 func (c Config) withDefaults() Config {

@@ -86,9 +86,9 @@ package distlock
 // lock.go checks the arguments and queues a call at the agent of its lock. agent.go keeps up to two
 // entries for these calls. entry.go begins a session, owned.go records it, and a transition of the
 // lock document (catalog/transition) enters it. The server grants the lock, queues the session, or
-// refuses it. After a refusal, acquire.go reads the lock and evicts dead processes. A queued session
-// sends no command: package internal/queue receives its grant, and evicts dead processes ahead of
-// it. A session that holds the lock serves the first matching call, which makes a guard
+// refuses it. After a refusal, acquire.go reads the lock and evicts dead processes. A queued
+// session sends no command: package internal/queue receives its grant, and evicts dead processes
+// ahead of it. A session that holds the lock serves the first matching call, which makes a guard
 // (acquire.go, guard.go). release.go applies one more transition, which grants the lock to the next
 // waiter, and may queue a further session of this process (entry.go). Package pinger keeps all
 // guards trusted, and events.go notifies the observer.

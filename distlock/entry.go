@@ -154,9 +154,9 @@ func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, er
 
 // findRoom waits while the queue is full, or while silent processes use the lock with another
 // limit. It reads the lock, evicts dead processes and pauses, until a repeated acquisition can
-// succeed. If the server has refused the session before (again), findRoom pauses at least once.
-// Errors: the errors of the pause and of the read; a *PermitMismatchError if a living process uses
-// another limit.
+// succeed. The argument again means that the server has refused the session before; findRoom then
+// pauses at least once. Errors: the errors of the pause and of the read; a *PermitMismatchError if
+// a living process uses another limit.
 func (e *entry) findRoom(
 	s *session, w *queue.Waiter, pauses *backoff, refusal error, again bool,
 ) (catalog.Lock, error) {

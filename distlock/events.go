@@ -91,7 +91,7 @@ func subjectOf(evidence string) string {
 	return process
 }
 
-// The type background emits the events of the pinger and of package watch. It implements
+// background emits the events of the pinger and of package watch. It implements
 // [pinger.Told] and [watch.Events].
 type background struct {
 	*emitter
@@ -207,7 +207,7 @@ type EventKind int
 const (
 	EventAcquired     EventKind = iota + 1 // acquired without waiting; Waited
 	EventGranted                           // granted from the queue; Waited, Evidence after a break
-	EventTakenOver                         // from a dead holder; Waited, Rule, Evidence, maybe Previous
+	EventTakenOver                         // from a dead holder; Waited, Rule, Evidence, Previous if known
 	EventRefused                           // one try failed; Waited, Err
 	EventGaveUp                            // a call that waited failed; Waited, Err
 	EventReleased                          // by the caller or by Close; Held, Waited, Err of Release
@@ -259,7 +259,7 @@ type Event struct {
 	Late     time.Duration // delay of the heartbeat
 	Skew     time.Duration // of a ping: the lead of the server's clock over this machine's
 	Previous string        // the process that was taken over, broken, evicted or condemned
-	Rule     string        // "watch", "witnesses", "condemned", "lease"; "silent" for an evicted waiter
+	Rule     string        // "watch", "witnesses", "condemned", "lease"; for a waiter also "silent"
 	Evidence string        // the figures behind the decision, in words
 	Err      error
 }

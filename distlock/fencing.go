@@ -196,7 +196,8 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 			if !errors.Is(err, ErrHeld) || errors.As(err, &again) {
 				err = withoutLabel(err)
 			}
-			if !endOfContext(err) && (last == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrOutcomeUnknown)) {
+			if !endOfContext(err) &&
+				(last == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrOutcomeUnknown)) {
 				last = err
 			}
 			return c.stopped(ctx, context.Cause(ctx), last)

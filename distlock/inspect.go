@@ -29,7 +29,7 @@ type Inspector struct {
 	events    *emitter
 	closed    <-chan struct{}
 	process   func() string                                   // process id of the Manager, or host:pid
-	granted   func([]catalog.Grant)                           // delivers grants to the Manager's waiters
+	granted   func([]catalog.Grant)                           // delivers to the Manager's waiters
 	endBroken func(s catalog.Session, fence int64) []*holding // ends the Manager's guards of a session
 	fit       func(context.Context) error                     // checks the server before a break
 	open      func(context.Context) (context.Context, func()) // context of a call; see whileOpen
@@ -172,7 +172,9 @@ func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 
 // Holder reads one lock, and returns its rows of Locks and Waiters, or none without a document. It
 // sends one command, or three on the embedded server. Errors: as Locks; [ErrBadName].
-func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters []LockInfo, err error) {
+func (i *Inspector) Holder(
+	ctx context.Context, name string,
+) (holders, waiters []LockInfo, err error) {
 	if err := checkName(name); err != nil {
 		return nil, nil, err
 	}

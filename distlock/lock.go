@@ -177,7 +177,7 @@ func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*s
 	c.answer = make(chan answer, 1)
 	agents := c.m.agents
 	agents.mu.Lock()
-	c.agent, c.try = agents.of(c.name), nil
+	c.agent, c.try = agents.get(c.name), nil
 	c.agent.calls = append(c.agent.calls, c)
 	c.agent.adjust(nil)
 	agents.mu.Unlock()

@@ -332,14 +332,14 @@ type Stats struct {
 
 	Held       int              // acquisitions that were not released, including lost ones
 	Waiting    int              // calls of Lock and Do that wait for their locks
-	OldestWait time.Duration    // longest wait of a call, not counting elections, loops and queues
+	OldestWait time.Duration    // longest present wait of a call, without elections, loops and queues
 	Unreleased int              // sessions that are still to be released in the background
 	PingAge    time.Duration    // time since the last acknowledged ping was sent
 	TrustedFor time.Duration    // time for which guards are trusted if no ping follows; 0 when lost
 	Lateness   time.Duration    // delay of the heartbeat at its last ping
 	Skew       time.Duration    // lead of the server's clock at the last acknowledged ping
 	Listening  string           // source of grants: "stream", "polling", "" without waiters
-	Commands   map[string]int64 // commands sent to the store, by operation, such as "acquire" or "ping"
+	Commands   map[string]int64 // commands sent to the store, by operation, such as "acquire"
 }
 
 // Server describes the server and its capabilities.

@@ -1,7 +1,7 @@
 package mutant
 
-// all lists the mistakes that the test plants in the lock, its stores, the packages built on it, and
-// its metrics.
+// all lists the mistakes that the test plants in the lock, its stores, the packages built on it,
+// and its metrics.
 var all = []Mistake{
 	{Name: "an eviction matches any session of the lock", File: "catalog/transition/enter_leave.go",
 		Old:     "	p, waits := l.WaitedBy(t.TS)\n",
@@ -355,7 +355,7 @@ var all = []Mistake{
 		Old: `len(s.waiters) < MaxEnqueued`, New: `len(s.waiters) < catalog.MaxWaiters`,
 		Test: "TestLeave_LongQueue_EnqueuesNothing", Rule: "queued true"},
 	{Name: "a process has an entry for each caller", File: "distlock/agent.go",
-		Old: "	run := a.run()\n", New: "	run := len(a.calls)\n",
+		Old: "	run := a.together()\n", New: "	run := len(a.calls)\n",
 		Test: "TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns", Rule: "entries of one process"},
 	{Name: "entries do not pause longer after each error", File: "distlock/agent.go",
 		Old: `min(max(2*a.pause, a.m.cfg.Poll), a.m.cfg.PollMax)`, New: `time.Millisecond`,
