@@ -203,9 +203,9 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 
 // Close stops the loops, tries the remaining releases once more, ends the term and removes the ping
 // document. The caller must first release the locks of the process. The context ctx bounds all
-// steps. The error names the locks that could not be released. Then the ping document stays, because
-// without it a contender would have to watch the locks for the whole takeover time. A second call
-// returns nil immediately.
+// steps. The error names the locks that could not be released. Then the ping document stays,
+// because without it a contender would have to watch the locks for the whole takeover time. A
+// second call returns nil immediately.
 //
 // A twin is a copy of this process with the same process id. If the term is over, a twin may have
 // pinged. Close then sends a ping, which detects a twin. Close does not release the locks of a
@@ -230,7 +230,7 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	}
 	p.queue.wait(true)
 	p.hangUp()
-	t, err := p.Last(), p.left()
+	t, err := p.Last(), p.unreleased()
 	// Otherwise the document may belong to a twin, or a lock may stay held.
 	remove := t.Err() == nil && err == nil && certain
 	t.end(ErrStopped)
@@ -268,7 +268,7 @@ func (p *LockPinger) pingLoop() {
 			return
 		}
 		p.noteLateness(due)
-		if p.guarded("ping", func() error { return p.Ping(p.pinging) }) {
+		if p.protect("ping", func() error { return p.Ping(p.pinging) }) {
 			failures = 0
 		} else {
 			failures++
@@ -296,9 +296,9 @@ func (p *LockPinger) Jitter(d time.Duration, share float64) time.Duration {
 	return time.Duration(float64(d) * (1 + share*(2*p.cfg.Jitter()-1)))
 }
 
-// The method guarded runs one step and reports whether it succeeded. It recovers from a panic in
-// the step, logs the panic and counts it. In mongos 1.8 a panic ended the ping thread.
-func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
+// protect runs one step and reports whether it succeeded. It recovers from a panic in the step,
+// logs the panic and counts it. In mongos 1.8 a panic ended the ping thread.
+func (p *LockPinger) protect(step string, do func() error) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			ok = false

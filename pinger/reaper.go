@@ -33,7 +33,7 @@ func (p *LockPinger) choreLoop() {
 			step("reap", func() error { return p.Reap(p.stopping, c.term) })
 			step("hello", func() error { return p.hello(p.stopping) })
 			if !prepared {
-				prepared = p.guarded("prepare", func() error { return p.prepare(p.stopping) })
+				prepared = p.protect("prepare", func() error { return p.prepare(p.stopping) })
 			}
 			if now := p.clock.Now().Mono; now >= pruneAt { // after the first ping, then rarely
 				step("prune", func() error { return p.prune(p.stopping, c.serverTime, silent) })
@@ -52,7 +52,7 @@ func (p *LockPinger) choreLoop() {
 // step runs one part of the chores. Of a series of failures it logs only the first. It does not log
 // an unavailable server, because the ping loop logs that.
 func (p *LockPinger) step(failing map[string]bool, name string, do func() error) {
-	p.guarded(name, func() error {
+	p.protect(name, func() error {
 		err := do()
 		quiet := failing[name] || p.stopping.Err() != nil || errors.Is(err, catalog.ErrUnavailable)
 		if err != nil && !quiet {
@@ -165,7 +165,7 @@ func (p *LockPinger) settle(ctx context.Context) (certain bool, proof error) {
 	case !doubted && p.Term() != nil:
 		return true, nil
 	}
-	reaped := p.guarded("last reap", func() error {
+	reaped := p.protect("last reap", func() error {
 		if proof = p.Ping(ctx); proof != nil || !doubted {
 			return proof
 		}
@@ -192,7 +192,9 @@ type silentPing struct {
 // note replaces the documents of the last pruning by the documents that the present pruning has
 // read. It returns the documents that were unchanged for at least the given duration, and for at
 // least the ping interval of their process.
-func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
+func (s silentPings) note(
+	old []catalog.OldPing, now, least time.Duration,
+) (ripe []catalog.OldPing) {
 	before := maps.Clone(s)
 	clear(s)
 	for _, p := range old {

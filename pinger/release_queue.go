@@ -69,7 +69,7 @@ func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	return all, resting
 }
 
-// wait waits for the releases in progress. If the argument last is set, no release begins afterwards.
+// wait waits for the releases in progress. If last is set, no release begins afterwards.
 func (q *releaseQueue) wait(last bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,18 +133,18 @@ func (p *LockPinger) retry(sessions ...catalog.Session) {
 		go func() { // ends after one command; waited for by Close
 			q.running <- struct{}{}
 			defer func() { <-q.running }()
-			p.guarded("release", func() error { p.release(s, r); return nil })
+			p.protect("release", func() error { p.release(s, r); return nil })
 		}()
 	}
 }
 
 // release makes one try to remove a session from its lock. It sends no command if another try has
-// just found the server unavailable, or for a ghost after the end of its term. Reap must first find
-// that ghost in a new term. The session of a twin is dropped from the queue, as is a ghost of an id
-// that was given up, because a twin may still run.
+// just found the server unavailable. It sends none for a ghost whose term has ended, until Reap
+// finds the ghost in a new term. It drops the session of a twin from the queue. It also drops a
+// ghost of an id that was given up, because a twin may still run.
 func (p *LockPinger) release(s catalog.Session, r *release) {
 	err, forget := errSkipped, false
-	defer func() { p.tried(s, r, err, forget) }()
+	defer func() { p.recordTry(s, r, err, forget) }()
 	p.queue.mu.Lock()
 	due, ghost, term := r.due, r.ghost, r.term
 	p.queue.mu.Unlock()
@@ -166,9 +166,8 @@ func (p *LockPinger) release(s catalog.Session, r *release) {
 	err = p.cfg.Owner.ReleaseInStore(ctx, s)
 }
 
-// The method tried records the result of a try. A session that is not in its lock counts as
-// released.
-func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool) {
+// recordTry records the result of a try. A session that is not in its lock counts as released.
+func (p *LockPinger) recordTry(s catalog.Session, r *release, err error, forget bool) {
 	q, late := &p.queue, false
 	q.mu.Lock()
 	switch {
@@ -193,10 +192,10 @@ func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool
 	}
 }
 
-// checkReleases retries the given releases after a read of the reaper in term t. The argument stored
-// contains the sessions that the read found, all of the process id of t. If the read did not find a
-// session of this id that may have left its lock, or may never have been in it, the release is
-// dropped.
+// checkReleases retries the given releases after a read of the reaper in term t. The argument
+// stored contains the sessions that the read found, all of the process id of t. checkReleases drops
+// the release of a session of this id if the read did not find the session, and the session may
+// have left its lock or may never have been in it.
 func (p *LockPinger) checkReleases(
 	sessions []catalog.Session, stored map[catalog.Session]bool, t *Term,
 ) {
@@ -225,9 +224,9 @@ func (p *LockPinger) releasedLate(s catalog.Session, held bool) {
 	}
 }
 
-// The method left returns an error that names the locks that may still be held. If the queue is
-// empty, it returns nil.
-func (p *LockPinger) left() (err error) {
+// unreleased returns an error that names the locks that may still be held, or nil if the queue is
+// empty.
+func (p *LockPinger) unreleased() (err error) {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
 	const shown = 10
