@@ -54,13 +54,13 @@ func (o Observation) Unchanged() time.Duration {
 	return watched
 }
 
-// The constant unknown marks a time that no clock has measured.
+// unknown marks a time that no clock has measured.
 const unknown = time.Duration(-1)
 
-// watchedFor returns the time between two reads that a contender may count. It is the smaller of
-// two times. One, own, is by the contender's monotonic clock, from the reply of the first read (R1
-// in docs/safety.md) until the present read was sent (R2). If the reads overlap, own is 0. The
-// other, server, is by the server's clock, or unknown. mongos 2.0 to 6.0 used only the server's
+// watchedFor returns the time between two reads that a contender may count: the smaller of own and
+// server. The result own is by the contender's monotonic clock, from the reply of the first read
+// (R1 in docs/safety.md) until the present read was sent (R2), or 0 if the reads overlap. The
+// result server is by the server's clock, or unknown. mongos 2.0 to 6.0 used only the server's
 // clock.
 func watchedFor(first, now Evidence) (watched, own, server time.Duration) {
 	own = max(minus(now.Sent, replied(first)), 0)

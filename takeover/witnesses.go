@@ -68,8 +68,8 @@ func (j *judgement) shorter() (d Decision, ok bool) {
 	return j.agreed(youngest, ages), true
 }
 
-// The method agreed decides on a ping with three ages of at least T. The argument least is the
-// smallest age, and ages describes all three.
+// agreed decides on a ping with three ages of at least T. The argument least is the smallest age,
+// and ages describes all three.
 func (j *judgement) agreed(least time.Duration, ages string) Decision {
 	need := j.intervals(3)
 	d := Decision{Verdict: Watch, Reason: fmt.Sprintf(
