@@ -303,7 +303,8 @@ func counter(v bson.RawValue, held bool) (n int64, problem string) {
 	}
 }
 
-// bounded converts a number of milliseconds to a duration. An invalid number becomes zero.
+// bounded converts a number of milliseconds to a duration. It returns zero for an invalid number,
+// and for a duration that is not between 1 ms and MaxTakeover.
 func bounded(v bson.RawValue) time.Duration {
 	ms, problem := integral(v)
 	if problem != "" || ms < 1 || ms > MaxTakeover.Milliseconds() {

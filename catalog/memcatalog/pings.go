@@ -43,7 +43,8 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: *after.ping.Ping, Inserted: before == nil}, nil
 }
 
-// replaces reports whether the ping b may replace the stored ping p, which is nil if it is malformed.
+// replaces reports whether the ping b may replace the stored ping p. If the stored ping is
+// malformed, p is nil.
 func replaces(b catalog.Heartbeat, p *catalog.Ping) bool {
 	return p != nil && p.Condemned == nil && p.HasSeq && p.Seq < b.Seq && b.Follows(p.Local)
 }
@@ -67,7 +68,7 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	doc := stored.fields()
 	switch {
 	case u.Removes:
-		if doc.at("condemned") < 0 {
+		if doc.index("condemned") < 0 {
 			delete(c.pings, key)
 		}
 		return nil

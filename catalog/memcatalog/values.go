@@ -47,13 +47,13 @@ func (f fields) raw() bson.Raw {
 	return bson.Raw(doc)
 }
 
-// f.at(key) returns the index of the field with the given name, or -1.
-func (f fields) at(key string) int {
+// index returns the index of the field with the given name, or -1.
+func (f fields) index(key string) int {
 	return slices.IndexFunc(f, func(f field) bool { return f.key == key })
 }
 
 func (f fields) get(key string) bson.RawValue {
-	if i := f.at(key); i >= 0 {
+	if i := f.index(key); i >= 0 {
 		return f[i].value
 	}
 	return bson.RawValue{} // missing
@@ -61,7 +61,7 @@ func (f fields) get(key string) bson.RawValue {
 
 // put sets a field. It may change f.
 func (f fields) put(key string, v bson.RawValue) fields {
-	if i := f.at(key); i >= 0 {
+	if i := f.index(key); i >= 0 {
 		f[i].value = v
 		return f
 	}
@@ -79,7 +79,7 @@ func (f fields) deep(path string, v any) fields {
 	return f.put(key, set)
 }
 
-// f.without(key) returns the fields other than key. It may change f.
+// without returns the fields other than key. It may change f.
 func (f fields) without(key string) fields {
 	return slices.DeleteFunc(f, func(f field) bool { return f.key == key })
 }

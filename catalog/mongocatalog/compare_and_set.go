@@ -157,7 +157,8 @@ func swap(name string, read bson.Raw, change catalog.Change) modification {
 	set := change.Set
 	filter := bson.D{{Key: "_id", Value: name}}
 	if read != nil {
-		filter = append(filter, as(read, "ts"), as(read, "state"), as(read, "rev"))
+		filter = append(filter, unchanged(read, "ts"), unchanged(read, "state"),
+			unchanged(read, "rev"))
 	} else {
 		for _, field := range []string{"fence", "process", "rev", "state", "ts"} {
 			filter = append(filter, bson.E{Key: field, Value: absent})
@@ -171,8 +172,8 @@ func swap(name string, read bson.Raw, change catalog.Change) modification {
 	return modification{filter: filter, update: updating(set, change.Unset, nil), upsert: read == nil}
 }
 
-// The result is the condition that a field still has the value that was read.
-func as(read bson.Raw, field string) bson.E {
+// unchanged returns the condition that a field still has the value that was read.
+func unchanged(read bson.Raw, field string) bson.E {
 	if v := read.Lookup(field); v.Type != 0 {
 		return bson.E{Key: field, Value: v}
 	}

@@ -33,7 +33,7 @@ const work = "__q"
 // worked returns the expression for an intermediate value of an earlier stage.
 func worked(field string) string { return "$" + work + "." + field }
 
-// setting returns a stage that stores intermediate values.
+// setting returns a stage that stores the given values in the field work.
 func setting(values bson.D) bson.D {
 	set := make(bson.D, 0, len(values))
 	for _, e := range values {

@@ -130,7 +130,8 @@ func (n *grantStream) step(ctx context.Context) (found bool, err error) {
 }
 
 // grants returns the grants to the stream's process in an event. An event of MongoDB 4.4 may repeat
-// earlier grants, for example after a new waiter was queued, because it contains the whole document.
+// earlier grants, for example after a new waiter was queued, because it contains the whole
+// document.
 func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
 	at := []string{"fullDocument"}

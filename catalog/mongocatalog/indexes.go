@@ -61,8 +61,8 @@ func participantIndex(field string) index {
 }
 
 // Prepare is documented in [catalog.Pings]. It sends two commands, and one more for each missing
-// index. After an error it continues with the next index. It returns warnings even with an error. If
-// another index prevents the creation, Prepare returns a warning.
+// index. After an error it continues with the next index. It returns warnings even with an error.
+// If another index prevents the creation, Prepare returns a warning.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 			continue
 		}
 		for _, want := range indexesOn(from.Name(), s) {
-			if !slices.ContainsFunc(found, want.is) {
+			if !slices.ContainsFunc(found, want.matches) {
 				commands = append(commands, want.creating(c.database, from.Name()))
 			}
 		}
@@ -111,8 +111,8 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	return commands, nil
 }
 
-// ExpiringIndexes returns a warning for each index that deletes documents by their age. It sends two
-// commands, and changes nothing on the server.
+// ExpiringIndexes returns a warning for each index that deletes documents by their age. It sends
+// two commands, and changes nothing on the server.
 func (c *Catalog) ExpiringIndexes(ctx context.Context) (warnings []string, err error) {
 	for _, from := range []*mongo.Collection{c.locks, c.pings} {
 		found, one := c.indexes(ctx, from)
@@ -142,7 +142,7 @@ func inShell(database, collection string) string {
 func (c *Catalog) provide(
 	ctx context.Context, from *mongo.Collection, want index, found []bson.Raw,
 ) (warning string, err error) {
-	if slices.ContainsFunc(found, want.is) {
+	if slices.ContainsFunc(found, want.matches) {
 		return "", nil
 	}
 	err = c.createIndex(ctx, from, want)
@@ -160,14 +160,14 @@ func (c *Catalog) provide(
 	return "", nil // another process was faster
 }
 
-// i.is(spec) reports whether spec describes this index. The name does not matter.
-func (i index) is(spec bson.Raw) bool {
+// matches reports whether spec describes this index. The name does not matter.
+func (i index) matches(spec bson.Raw) bool {
 	if !keysAre(spec, i.field) || spec.Lookup("collation").Type != 0 {
 		return false
 	}
 	only, partial := spec.Lookup("partialFilterExpression").DocumentOK()
 	if partial || i.only != nil {
-		wanted, _ := bson.Marshal(i.only) // it is a constant
+		wanted, _ := bson.Marshal(i.only) // never fails: only is a constant
 		return partial && bytes.Equal(only, wanted)
 	}
 	sparse, _ := spec.Lookup("sparse").BooleanOK()

@@ -87,7 +87,9 @@ func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catal
 }
 
 // tryPlain is Enter with [catalog.TryPlain]. It sends one command.
-func (c *Catalog) tryPlain(ctx context.Context, o operation, r catalog.Request) (catalog.Lock, error) {
+func (c *Catalog) tryPlain(
+	ctx context.Context, o operation, r catalog.Request,
+) (catalog.Lock, error) {
 	doc, err := c.modify(ctx, o, acquisition(r))
 	// A unique index of another program may reject the document. Then waiting does not help, so the
 	// caller gets the server's error, which names the index.

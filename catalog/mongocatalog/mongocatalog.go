@@ -47,8 +47,8 @@ type PingTime struct{ ms atomic.Int64 }
 
 func (p *PingTime) set(t time.Time) { p.ms.Store(t.UnixMilli()) }
 
-// The method at returns the stored time, or the zero time before the first ping.
-func (p *PingTime) at() time.Time {
+// load returns the stored time, or the zero time before the first ping.
+func (p *PingTime) load() time.Time {
 	ms := p.ms.Load()
 	if ms == 0 {
 		return time.Time{}
@@ -174,8 +174,8 @@ func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson
 	return doc, nil
 }
 
-// each opens a cursor and calls row for each of its documents, until row returns false. Each command
-// of the cursor has its own time limit. A document is valid only during the call.
+// each opens a cursor and calls row for each of its documents, until row returns false. Each
+// command of the cursor has its own time limit. A document is valid only during the call.
 func (c *Catalog) each(
 	ctx context.Context, o operation, open func(context.Context) (*mongo.Cursor, error),
 	row func(doc bson.Raw) (more bool),

@@ -112,7 +112,9 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 }
 
 // OldPings is documented in [catalog.Pings]. It sends one command.
-func (c *Catalog) OldPings(ctx context.Context, before time.Time) (old []catalog.OldPing, err error) {
+func (c *Catalog) OldPings(
+	ctx context.Context, before time.Time,
+) (old []catalog.OldPing, err error) {
 	find := options.Find().SetProjection(only("ping", "pingMS")).
 		SetLimit(catalog.MaxOldPings).SetBatchSize(catalog.MaxOldPings + 1)
 	o := on(catalog.PingsCollection, "find", "read old pings")

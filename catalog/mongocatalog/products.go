@@ -35,8 +35,8 @@ func refusal(product string) error {
 		"checked there; use MongoDB 4.4 or newer", product)
 }
 
-// productOf returns the product that sent the replies to buildInfo and hello, or "". It recognizes a
-// product by its replies or its host names, unless a tunnel hides both.
+// productOf returns the product that sent the replies to buildInfo and hello, or "". It recognizes
+// a product by its replies or its host names, unless a tunnel hides both.
 //
 // Cosmos DB marks its replies with a field _t. DocumentDB on PostgreSQL, for example in Azure,
 // reports its versions in the field "internal" of hello. Amazon DocumentDB lists its hosts in

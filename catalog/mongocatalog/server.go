@@ -88,10 +88,10 @@ func (c *Catalog) ListingTime() time.Time {
 	case s.Kind != catalog.Mongos:
 		return s.Time
 	}
-	if now := c.pingTime.at(); !now.IsZero() {
+	if now := c.pingTime.load(); !now.IsZero() {
 		return now
 	}
-	return c.router.at()
+	return c.router.load()
 }
 
 // seedTime returns the time for the first fence of a new document. Usually that is the server's
@@ -102,7 +102,7 @@ func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {
 		return s.Time
 	}
-	pinged, now := c.pingTime.at(), c.router.at()
+	pinged, now := c.pingTime.load(), c.router.load()
 	if pinged.After(now) {
 		return pinged
 	}
@@ -258,8 +258,8 @@ func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {
 	if major, _ := version(feature); major >= 7 {
 		return ""
 	}
-	return fmt.Sprintf("the upgrade of this config server to MongoDB 7.0 deletes %s.%s and %s.%s, held "+
-		"locks included, so two processes may hold one lock until the next ping: before "+
+	return fmt.Sprintf("the upgrade of this config server to MongoDB 7.0 deletes %s.%s and %s.%s, "+
+		"held locks included, so two processes may hold one lock until the next ping: before "+
 		"setFeatureCompatibilityVersion \"7.0\" stop all processes that use them",
 		DefaultDatabase, catalog.PingsCollection, DefaultDatabase, catalog.LocksCollection)
 }

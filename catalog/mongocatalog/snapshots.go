@@ -44,7 +44,7 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks,
 	if joins(s) {
 		return snapshots, c.observe(ctx, o, filter, false, note)
 	}
-	now, primary := c.pingTime.at(), ""
+	now, primary := c.pingTime.load(), ""
 	if s.Kind != catalog.Mongos || c.viewer {
 		if s, err = c.Hello(ctx); err != nil {
 			return nil, o.wrap(err)
