@@ -81,7 +81,7 @@ func (a *arrivals) hear(event rows.Event) {
 	}
 }
 
-// The caller holds mu.
+// add adds a row, or replaces its due time. The caller holds mu.
 func (a *arrivals) add(key string, due time.Time) {
 	if was, is := a.rows[key]; is && due.IsZero() && a.server != nil {
 		due = was.due // the row is ready again with the same due time

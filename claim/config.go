@@ -90,7 +90,7 @@ func (c Config) name() string {
 	return part(c.Queue) + "/" + part(c.Field)
 }
 
-// The caller must have set the defaults of c.
+// problems describes the wrong fields of c, whose defaults must be set.
 func (c Config) problems() (list problems) {
 	bad := list.add
 	bad(len(c.Queue) > mostQueue || strings.ContainsRune(c.Queue, 0) || !utf8.ValidString(c.Queue),

@@ -49,7 +49,7 @@ func (p problems) err() error {
 	return &ConfigError{Problems: p}
 }
 
-// If the server refused a query, badQuery adds ErrConfig to the error.
+// badQuery adds ErrConfig to the error of a query that the server refused.
 func badQuery(err error) error {
 	if errors.Is(err, rows.ErrQuery) {
 		return fmt.Errorf("%w: Filter: %w", ErrConfig, err)

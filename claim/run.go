@@ -226,9 +226,9 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 
 // Serve runs the queue like Run until ctx ends, for example by a signal. Then it claims no more
 // rows, and waits for the handlers, at most for grace. It ends the contexts of the other handlers,
-// waits at most 10 s for them, and closes the queue. If a handler still runs, Close continues in the
-// background. If ctx has ended before, or if Run fails, it only closes the queue. It returns the
-// errors of Run and Close. After ErrRunning it is open.
+// waits at most 10 s for them, and closes the queue. If a handler still runs, Close continues in
+// the background. If ctx has ended before, or if Run fails, it only closes the queue. It returns
+// the errors of Run and Close. After ErrRunning it is open.
 func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {

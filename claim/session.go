@@ -108,8 +108,8 @@ func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 	return guard, err
 }
 
-// If the current slot is lost, retire ends its use for new claims. The slot is released when its
-// last claim has ended.
+// retire ends the use of a lost slot for new claims. The slot is released when its last claim has
+// ended.
 func (e *engine) retire(guard *distlock.TryGuard) {
 	e.mu.Lock()
 	current := e.slot == guard
@@ -264,7 +264,7 @@ func (e *engine) findRefused(guard *distlock.TryGuard, ask rows.Ask) (*claimed, 
 	return nil, nil
 }
 
-// The result contains the _ids of the rows that are set aside now.
+// without returns the _ids of the rows that are set aside now.
 func (e *engine) without() (ids []bson.RawValue) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

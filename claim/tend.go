@@ -83,8 +83,7 @@ func (e *engine) claimedBy(guard *distlock.TryGuard) ([]rows.Row, error) {
 	return sent(e, func(ctx context.Context) ([]rows.Row, error) { return e.store.Claimed(ctx, slot) })
 }
 
-// If a row was cancelled, or this process has lost the row, findLost ends the context of the row's
-// handler.
+// findLost ends the contexts of the handlers whose rows were cancelled or lost.
 func (e *engine) findLost(guard *distlock.TryGuard, before map[bson.ObjectID]*claimed,
 	found []rows.Row) error {
 	for _, c := range before {
@@ -359,7 +358,7 @@ func (e *engine) mayTry(slot rows.Slot) bool {
 			Str("problem", "their locks are in another database: all processes of a queue need one "+
 				"Config.Database").Msg("claimed rows are left alone")
 	}
-	return !other && strings.HasPrefix(slot.Name, prefix) // else the row is odd
+	return !other && strings.HasPrefix(slot.Name, prefix) // any other slot makes its row odd
 }
 
 func (e *engine) trySlot(slot string) error {

@@ -110,8 +110,8 @@ func (s *mongoStore) Ask(ctx context.Context, name string, rev int64) error {
 	return failed("write", s.records, "update", err)
 }
 
-// If the change does not match the record, refused returns the reason as an error. If there is no
-// record, raw is nil.
+// refused returns the reason why the change does not match the record, or nil if it matches. If
+// there is no record, raw is nil.
 func (c Change) refused(raw bson.Raw) error {
 	if raw == nil {
 		if c.Rev != 0 {

@@ -240,9 +240,9 @@ func (r *runner) enter(ctx context.Context, t *tenure) error {
 	return err
 }
 
-// The method now estimates the server's time, from the last read of the record and the time since
-// that read. If the server's clock has not stepped, the estimate is never early, and late by at
-// most a round trip.
+// now estimates the server's time, from the last read of the record and the time since that read.
+// If the server's clock has not stepped, the estimate is never early, and late by at most a round
+// trip.
 func (r *runner) now(t *tenure) time.Time {
 	return t.rec.seen.Add(r.clock.Now().Mono - t.read.Mono)
 }

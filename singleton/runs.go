@@ -138,7 +138,7 @@ func interrupted(runs []PastRun) []PastRun {
 	return runs
 }
 
-// The result is the field "runs" with the end of the last round.
+// over returns the field "runs" with the end of the last round.
 func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {

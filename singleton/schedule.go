@@ -51,8 +51,8 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 	return slot, nil
 }
 
-// between returns the slots after the time from, up to and including now, the oldest first. If there
-// is no slot, and the schedule has no further slot, the error is ErrNeverFires.
+// between returns the slots after the time from, up to and including now, the oldest first. If
+// there is no slot, and the schedule has no further slot, the error is ErrNeverFires.
 func between(s Schedule, from, now time.Time) (slots []time.Time, err error) {
 	for t := from; ; {
 		slot, err := next(s, t)

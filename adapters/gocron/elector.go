@@ -34,7 +34,8 @@ type Elector struct {
 var _ gocron.Elector = (*Elector)(nil)
 
 // NewElector returns an Elector. In the background the Elector queues for the lock with the given
-// name and then holds it. It stops when Close is called, ctx ends, or m is closed. Errors: ErrConfig.
+// name and then holds it. It stops when Close is called, ctx ends, or m is closed. Errors:
+// ErrConfig.
 func NewElector(ctx context.Context, m *distlock.Manager, name string) (*Elector, error) {
 	if ctx == nil || m == nil || name == "" {
 		return nil, fmt.Errorf("%w: the context or the Manager is nil, or the name is empty", ErrConfig)

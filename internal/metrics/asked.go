@@ -41,10 +41,10 @@ func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 	}
 }
 
-// The method All calls the functions that Asks received, in parallel, and returns their samples.
-// The context of the functions ends after AskTimeout. Each function is called at most once in
-// AskedEvery. Between two calls, its latest samples are returned again. The last argument limits
-// the number of names in the labels.
+// All calls the functions that Asks received, in parallel, and returns their samples. The context
+// of the functions ends after AskTimeout. Each function is called at most once in AskedEvery.
+// Between two calls, its latest samples are returned again. The last argument limits the number of
+// names in the labels.
 func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	a.mu.Lock()
 	asks := slices.Clone(a.asks)

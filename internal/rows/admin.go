@@ -246,7 +246,7 @@ func (m *Mongo) changeAll(ctx context.Context, first change, more ...change) (in
 	}
 }
 
-// If ctx has a transaction, the update is part of that transaction.
+// update changes one row, as part of the transaction of ctx if there is one.
 func (m *Mongo) update(ctx context.Context, c change) (int, error) {
 	result, err := m.rows.UpdateOne(ctx, c.filter, c.update)
 	switch {

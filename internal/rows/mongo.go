@@ -282,7 +282,7 @@ func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
 	return m.carryOut(ctx, "update", changes...)
 }
 
-// The result is the filter for the row and the claim that an ending names. If the ending makes the
+// before returns the filter for the row and the claim that an ending names. If the ending makes the
 // row Ready or Retrying, the filter excludes a cancelled row.
 func (m *Mongo) before(end Ending) bson.D {
 	is := bson.D{e("_id", end.ID), m.is(Claimed), m.e("session", end.Session), m.e("batch", end.Batch)}
