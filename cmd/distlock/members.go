@@ -203,7 +203,7 @@ func (x *examination) processes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found := map[string][]string{} // processes by mark
+	found := map[string][]string{} // mark: processes with it
 	stale := 0
 	for _, p := range all.Processes {
 		if len(p.Holds)+len(p.Waits) > 0 {

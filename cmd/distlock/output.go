@@ -153,9 +153,9 @@ func (l layout) text(s string, limit int) string {
 
 // A column is one column of a table. If a table is too wide, columns without information are
 // dropped first. Then cells are cut, and then columns are dropped: spare columns, then the others
-// from the last to the first, and then the processes. The cells of the first column and of processes
-// name things, so they are cut in the middle and remain different. No column is dropped that
-// distinguishes two rows.
+// from the last to the first, and then the processes. The cells of the first column and of
+// processes name things, so they are cut in the middle and remain different. No column is dropped
+// that distinguishes two rows.
 type column struct {
 	title    string
 	blank    string // the text of a cell without information

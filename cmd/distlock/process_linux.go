@@ -17,8 +17,8 @@ import (
 func killWithParent(of *syscall.SysProcAttr) { of.Pdeathsig = syscall.SIGKILL }
 
 // adoptOrphans makes this process the parent of the orphans that the command leaves behind, so that
-// it can wait for those in the group of the command. In a container, the init process might not wait
-// for orphans, and they would stay zombies in the group.
+// it can wait for those in the group of the command. In a container, the init process might not
+// wait for orphans, and they would stay zombies in the group.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // hasRunning reports whether a process of the group runs, according to /proc. A zombie does not

@@ -76,8 +76,8 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// onLoopback reports whether the host of an address is the loopback of this machine. The address may
-// lack a port.
+// onLoopback reports whether the host of an address is the loopback of this machine. The address
+// may lack a port.
 func onLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

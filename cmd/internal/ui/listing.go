@@ -25,8 +25,8 @@ const keepVoid = 10 * time.Second
 // A state is the result of the latest round of reads, which all pages share.
 type state = reading[*listing]
 
-// A round reads the locks, the loops and the number of dead rows. If there is no lock, it also
-// reads the message about a database without locks.
+// read carries out a round: it reads the locks, the loops and the number of dead rows. If there is
+// no lock, it also reads the message about a database without locks.
 func (s *Server) read(ctx context.Context) (*listing, error) {
 	from := s.cfg.Inspector
 	locks, err := census.Read(bounds, from.Locks(ctx), from.Waiters(ctx))

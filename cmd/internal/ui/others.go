@@ -73,7 +73,8 @@ const (
 	maxLoops     = 500
 )
 
-// Elections are locks with candidates. Those in trouble come first, then those with more candidates.
+// showElections shows the locks with candidates. Locks in trouble come first, then locks with more
+// candidates.
 func (s *Server) showElections(_ *http.Request, now *listing) any {
 	found := slices.DeleteFunc(slices.Clone(now.Locks), func(k *census.Lock) bool {
 		return !slices.ContainsFunc(slices.Concat(k.Holders, k.Queue),

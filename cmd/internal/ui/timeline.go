@@ -113,8 +113,8 @@ func newTimeline(r *http.Request, now time.Time, read reading[past], present []*
 	return t
 }
 
-// draw adds the bands with the holdings in the window. If there are too many bands, those in trouble
-// stay, and then those with the latest holdings.
+// draw adds the bands with the holdings in the window. If there are too many bands, those in
+// trouble stay, and then those with the latest holdings.
 func (t *timeline) draw(all []*holding, w window, byProcess bool) {
 	found := map[string]*band{}
 	for _, h := range all {
@@ -189,7 +189,7 @@ func (h *holding) bar(w window, end time.Time) bar {
 
 type window struct{ from, to time.Time }
 
-// The result is the position of an instant, in hundredths of the width of the timeline.
+// x returns the position of an instant, in hundredths of the width of the timeline.
 func (w window) x(t time.Time) float64 {
 	return 100 * float64(t.Sub(w.from)) / float64(w.to.Sub(w.from))
 }
