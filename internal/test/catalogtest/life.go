@@ -20,8 +20,8 @@ import (
 
 // A life is a sequence of steps on one lock document. After every step, the store must return the
 // error and the grants that package transition computes. The stored document must equal the
-// computed document. All reads of a changed document must agree with it. On the embedded server, they
-// run only at the end of a life.
+// computed document. All reads of a changed document must agree with it. On the embedded server,
+// they run only at the end of a life.
 //
 // At the start, the document is a free lock whose fence is the constant planted. The field doc of
 // the life adds or replaces fields of the document.

@@ -35,7 +35,8 @@ type oddity struct {
 	sets bool
 }
 
-// OddDocuments returns lock documents with unusual fields. Most of them are malformed. Their _id is x.
+// OddDocuments returns lock documents with unusual fields. Most of them are malformed. Their _id is
+// x.
 func OddDocuments() (docs []bson.D) {
 	for _, o := range slices.Concat(
 		oddStates(), oddCounters(), oddHolders(), oddWaiters(), oddSharers(), oddInformation(),

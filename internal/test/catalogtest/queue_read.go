@@ -64,8 +64,8 @@ func byTS(grants []catalog.Grant) []catalog.Grant {
 	})
 }
 
-// rows lists all locks, or only those with waiters. It returns their snapshots, and the id and field
-// of each malformed document.
+// rows lists all locks, or only those with waiters. It returns their snapshots, and the id and
+// field of each malformed document.
 func (b *bench) rows(waited bool) (rows []catalog.Snapshot, malformed []string) {
 	b.Helper()
 	for row, err := range b.Catalog.List(b.ctx, waited) {

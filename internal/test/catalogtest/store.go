@@ -185,8 +185,8 @@ func (b *bench) ping(process string) catalog.Ping {
 	return p.Ping
 }
 
-// embedded reports whether the store is on the embedded server. There it computes each transition in
-// this program, so many steps would only repeat the test of the store in memory.
+// embedded reports whether the store is on the embedded server. There it computes each transition
+// in this program, so many steps would only repeat the test of the store in memory.
 func (b *bench) embedded() bool {
 	b.Helper()
 	return assert.Value(b.Catalog.Hello(b.ctx))(b).Kind == catalog.FerretDB

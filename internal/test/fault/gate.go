@@ -7,8 +7,8 @@ import (
 )
 
 // A Gate passes the commands of a store through a hook and counts them. The hook works like a
-// [Hook], but gets the name of the command. Without a hook, every command is applied. A Gate is safe
-// for concurrent use.
+// [Hook], but gets the name of the command. Without a hook, every command is applied. A Gate is
+// safe for concurrent use.
 type Gate struct {
 	mu     sync.Mutex // guards the rest
 	hook   func(ctx context.Context, command string, apply func() error) error

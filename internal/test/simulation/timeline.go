@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A timeline lists the events of a run, one per line. Without Schedule.Trace it is empty. It is safe
-// for concurrent use.
+// A timeline lists the events of a run, one per line. Without Schedule.Trace it is empty. It is
+// safe for concurrent use.
 type timeline struct {
 	w *world
 

@@ -17,8 +17,8 @@ type Event struct {
 // void reports whether the event belongs to a timer that was stopped or reset.
 func (e *Event) void() bool { return e.timer != nil && e.timer.void(e.round) }
 
-// An agenda contains the pending events, the earliest first. Simultaneous events are in the order in
-// which they were added. World.mu guards it.
+// An agenda contains the pending events, the earliest first. Simultaneous events are in the order
+// in which they were added. World.mu guards it.
 type agenda []*Event
 
 func (a *agenda) add(e *Event) {
