@@ -71,7 +71,7 @@ var Cases = sync.OnceValue(func() (all []Case) {
 	return all
 })
 
-// One line of cases.txt, split into key and value, is added to the case.
+// reads adds a line of cases.txt, split into key and value, to the case.
 func (c *Case) reads(key, value string) {
 	if _, old := fileOf[key]; old || key == Ours {
 		parts := strings.Split(value, " | ")
@@ -101,7 +101,7 @@ func (c *Case) reads(key, value string) {
 	}
 }
 
-// The result is the generation that plays the case. If the case requires a certain release of
+// as returns the generation that plays the case. If the case requires a certain release of
 // generation 3.2, this release plays in place of 3.2.
 func (c Case) as(g Generation) Generation {
 	if c.of != "" && g.Name == "3.2" {
@@ -110,7 +110,7 @@ func (c Case) as(g Generation) Generation {
 	return g
 }
 
-// The result is the reason why g cannot play the case, or "" if g can play it.
+// not returns the reason why g cannot play the case, or "" if g can play it.
 func (c Case) not(g Generation) string {
 	if v := c.Verdicts[g.Name]; v.Shape == "no" {
 		return v.Why + " (" + v.Source + ")"

@@ -56,8 +56,8 @@ const (
 	pauseAfter accident = "then it freezes"  // the process freezes for d after the command
 )
 
-// A command is sent to the server, and the call waits for its reply. If the process is buried
-// meanwhile, the calling goroutine ends.
+// send sends a command to the server and waits for its reply. If the process is buried meanwhile,
+// the calling goroutine ends.
 func (p line) send(kind Kind, op, text string, apply func() error, answer func() string) error {
 	c := &command{p: p.process, source: p.source, kind: kind, op: fmt.Sprintf("%s (%s)", kind, op),
 		text: text, apply: apply, answer: answer, limit: p.limit}
@@ -114,9 +114,10 @@ func (c *command) leave() {
 	w.After(request, c.arrive)
 }
 
-// The result is true if an outage blocks commands of the given kind. Mirrored config servers can be
-// read even if only one is up (r2.0.9 client/syncclusterconnection.cpp:230, 294). A replica set can
-// be read only while it has a primary (r3.2.22 s/catalog/replset/dist_lock_catalog_impl.cpp:64).
+// refuses reports whether an outage blocks commands of the given kind. Mirrored config servers can
+// be read even if only one is up (r2.0.9 client/syncclusterconnection.cpp:230, 294). A replica set
+// can be read only while it has a primary (r3.2.22
+// s/catalog/replset/dist_lock_catalog_impl.cpp:64).
 func (w *world) refuses(k Kind) bool {
 	return k != Write && (w.generation.replicaSet || k.writes())
 }
@@ -142,7 +143,7 @@ func (c *command) arrive() {
 	w.After(way, func() { c.reply(err) })
 }
 
-// The call waits for the reply to a command of package distlock. If ctx ends and the process is not
+// wait waits for the reply to a command of package distlock. If ctx ends and the process is not
 // frozen, it returns errNoReply.
 func (c *command) wait(ctx context.Context) error {
 	select {

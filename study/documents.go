@@ -44,7 +44,7 @@ func (d document) matches(queries []bson.D) bool {
 	})
 }
 
-// The result is a copy of d with the values in set. All other fields keep their values.
+// with returns a copy of d with the values in set. All other fields keep their values.
 func (d document) with(set bson.D) document {
 	next := slices.Clone(d)
 	for _, e := range set {

@@ -40,7 +40,7 @@ func newGen20(p *process, release string) manager {
 	return g
 }
 
-// The result imitates line r209 of release 2.0.9, or line r2612 of release 2.6.12.
+// at returns the step that imitates line r209 of release 2.0.9, or line r2612 of 2.6.12.
 func (g *gen20) at(r209, r2612 int) line {
 	if g.release >= "2.6" {
 		return g.step(fileOf["2.6"], r2612)
@@ -52,7 +52,7 @@ func (g *gen20) at(r209, r2612 int) line {
 // error, because the next lock_try checks again.
 func (g *gen20) start() { g.p.Go(func() { _ = g.begin() }) }
 
-// The call locks the mutex of the pinger. The returned function unlocks the mutex.
+// alone locks the mutex of the pinger. The returned function unlocks the mutex.
 func (g *gen20) alone() (done func()) {
 	g.p.await(g.mutex)
 	return func() { g.mutex <- struct{}{} }
@@ -113,7 +113,7 @@ func (g *gen20) ping() error {
 	return nil
 }
 
-// The call queues a release, like addUnlockOID, distlock.cpp:250. It adds a note to the given step.
+// later queues a release, like addUnlockOID, distlock.cpp:250. It adds a note to the given step.
 func (g *gen20) later(at line, ts bson.ObjectID) {
 	defer g.alone()() // :252
 	g.old.later(at, ts)

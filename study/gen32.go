@@ -95,7 +95,7 @@ func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	})
 }
 
-// The call sends a command until it succeeds, at most three times, like shard_registry.cpp:632. It
+// tries sends a command until it succeeds, at most three times, like shard_registry.cpp:632. It
 // does not repeat a command that exceeded its time limit, shard_registry.cpp:153.
 func (g *gen32) tries(send func() error) (err error) {
 	for range tries32 {

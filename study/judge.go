@@ -52,7 +52,7 @@ type wait struct {
 
 func (w *wait) goesOn() bool { return w.until == 0 && !w.p.Dead }
 
-// The call records that a process begins to wait for the lock. The returned function ends the wait.
+// wants records that a process begins to wait for the lock. The returned function ends the wait.
 func (j *judge) wants(p *process) func() {
 	w := &wait{p: p, from: j.w.Now()}
 	j.waits = append(j.waits, w)
@@ -175,7 +175,7 @@ func (j *judge) measure() {
 	}
 }
 
-// The call records the holder that the lock document names.
+// reads records the holder that the lock document names.
 func (j *judge) reads(d document) {
 	holder := ""
 	if d.state() > 0 {

@@ -40,7 +40,7 @@ func (g *old) every(pause time.Duration, round func()) {
 	})
 }
 
-// The call queues a release, and adds a note to the given step.
+// later queues a release, and adds a note to the given step.
 func (g *old) later(at line, ts bson.ObjectID) {
 	g.queue = append(g.queue, ts)
 	at.note("queues the release until after its next ping")

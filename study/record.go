@@ -83,8 +83,8 @@ type record struct {
 	same  map[string]int // index of the mark for commands of one kind and answer
 }
 
-// A mark is added to the record. The event loop of the world may call this method, and so may a
-// goroutine that an event has woken. The process is nil for the server and for an operator.
+// mark adds a mark to the record. The event loop of the world may call it, and so may a goroutine
+// that an event has woken. The process is nil for the server and for an operator.
 func (r *record) mark(p *process, kind, text string) {
 	m := Mark{At: r.w.Now(), Process: -1, Kind: kind, Text: text}
 	if p != nil {

@@ -96,8 +96,7 @@ func ofJob(set func(*job, turn)) func(*world, turn) {
 	return func(_ *world, t turn) { set(t.p.jobs[len(t.p.jobs)-1], t) }
 }
 
-// An event is scheduled at the given time. The event calls the given function and adds a mark to
-// the record.
+// happens schedules an event. The event calls the given function and adds a mark to the record.
 func (w *world) happens(at time.Duration, p *process, kind, text string, do func()) {
 	w.At(at, -1, func() {
 		do()
@@ -105,8 +104,8 @@ func (w *world) happens(at time.Duration, p *process, kind, text string, do func
 	})
 }
 
-// The process stops for a while, like after SIGSTOP, during the move of a VM, or while it is
-// swapped out. With "decision" it stops until a contender has decided.
+// pauses stops a process for a while, like SIGSTOP, the move of a VM, or swapping. With "decision"
+// the process stops until a contender has decided.
 func (w *world) pauses(t turn) {
 	if t.d == 0 {
 		t.d = w.generation.decides
@@ -123,8 +122,8 @@ func (w *world) cutOff(t turn) {
 	w.happens(t.at+t.d, t.p, "resume", "reaches the server again", func() { t.p.cut = false })
 }
 
-// Some config servers stop for a while, so that no write is possible. Mirrored config servers can
-// still be read. A replica set has no primary meanwhile, and elects a primary at the end.
+// outages stops some config servers for a while, so that no write is possible. Mirrored config
+// servers can still be read. A replica set has no primary meanwhile, and elects one at the end.
 func (w *world) outages(t turn) {
 	text := "a mirrored server is down: no process can write"
 	if w.generation.replicaSet {
@@ -137,12 +136,12 @@ func (w *world) outages(t turn) {
 	}
 }
 
-// Another server becomes primary, with the same time.
+// elects makes another server primary. Its clock shows the same time.
 func (w *world) elects(at time.Duration) {
 	w.happens(at, nil, "election", "another server becomes primary", func() { w.Elect(0) })
 }
 
-// All documents of both collections are removed, as setFeatureCompatibilityVersion of 7.0 does.
+// drops removes all documents of both collections, like setFeatureCompatibilityVersion of 7.0.
 func (w *world) drops(t turn) {
 	w.happens(t.d, nil, "operator", "the upgrade drops both collections", func() {
 		for _, collection := range []string{locks, pings} {
@@ -154,7 +153,7 @@ func (w *world) drops(t turn) {
 	})
 }
 
-// An operator frees the lock.
+// frees makes an operator free the lock.
 func (w *world) frees(t turn) {
 	w.happens(t.d, nil, "operator", "an operator sets "+value(free), func() {
 		_, _ = w.change(locks, free, true, byID(w.lock)) // the _id is in no other document

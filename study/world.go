@@ -34,7 +34,7 @@ type world struct {
 	judge      *judge
 }
 
-// The case is played in virtual time, which requires a testing.T. Outside of a test, the zero value
+// play plays a case in virtual time, which requires a testing.T. Outside of a test, the zero value
 // of testing.T works.
 func play(c Case, g Generation) (p Play) {
 	g = c.as(g)
