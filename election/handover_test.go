@@ -125,8 +125,8 @@ func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
 	})
 }
 
-// One of three candidates of a process withdraws. Neither the list of candidates nor the next leader
-// shows its metadata.
+// One of three candidates of a process withdraws. Neither the list of candidates nor the next
+// leader shows its metadata.
 func TestCandidates_OneOfAProcessWithdraws_MetadataIsOfTheOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		first, p := w.stand(w.Start(nil)), w.Start(nil)

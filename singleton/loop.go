@@ -25,16 +25,15 @@ type Loop struct {
 	// Jitter is the maximum random time that Run adds to each interval, and to each pause after a
 	// failure. Default zero.
 	Jitter time.Duration
-	// The function Do runs a round. Its context ends if the lock is lost, if the Manager is closed, or
-	// if Drain has passed since the end of Run's context. The function must return then, because Run
-	// waits for it. Pass the fence of the guard to the resources that the function writes to. If the
-	// function returns an error or panics, the round fails and the loop continues. Required.
+	// Do runs a round. Its context ends if the lock is lost, if the Manager is closed, or if Drain has
+	// passed since the end of Run's context. Do must return then, because Run waits for it. Pass the
+	// fence of the guard to the resources that Do writes to. If Do returns an error or panics, the
+	// round fails and the loop continues. Required.
 	Do func(ctx context.Context, guard *distlock.TryGuard) error
 	// Turn is the number of rounds after which a process releases the lock to the next process. By
 	// default a process keeps the lock.
 	Turn int
-	// The field Why contains the reason text for the lock document, see [distlock.Why]. Default "runs
-	// the loop".
+	// Why is the reason in the lock document, see [distlock.Why]. Default "runs the loop".
 	Why string
 	// BackOff is the longest pause after a failed round. After the first failure the pause is as long
 	// as Every. Each further failure doubles the pause. Default ten times Every.

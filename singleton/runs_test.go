@@ -122,8 +122,8 @@ func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 	})
 }
 
-// RunNow and ForgetFuture return an error if the name has no record, if the record has another kind,
-// or if an argument is missing.
+// RunNow and ForgetFuture return an error if the name has no record, if the record has another
+// kind, or if an argument is missing.
 func TestRunNow_NothingToAsk_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start(0).loop(singleton.Loop{Name: "a", Every: time.Hour, Do: nothing})

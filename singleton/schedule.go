@@ -30,7 +30,7 @@ func (e every) Next(t time.Time) time.Time {
 	return t.Truncate(d).Add(d)
 }
 
-// The function due counts at most mostCounted earlier slots. If it must search a period with more
+// due counts at most mostCounted earlier slots. If it must search a period with more
 // than mostSteps slots, it returns an error.
 const mostCounted, mostSteps = 10_000, 1_000_000
 

@@ -54,7 +54,7 @@ type Slots struct {
 	// Zone is the time zone of the argument of Schedule.Next, and of the active window in the
 	// settings. The default is UTC, so that all processes use the same zone.
 	Zone *time.Location
-	// The function Do runs a slot. The rules of Loop.Do apply. Required.
+	// Do runs a slot. The rules of Loop.Do apply. Required.
 	Do func(ctx context.Context, slot Slot) error
 	// Missed is the rule for missed slots. Default RunOnce.
 	Missed Missed
@@ -62,7 +62,7 @@ type Slots struct {
 	Grace time.Duration
 	// MostMissed is the maximum number of missed slots that RunAll runs, 1 to 10,000. Default 100.
 	MostMissed int
-	// If Rerun is true, a slot runs again if its process died, up to MaxAttempts attempts. Otherwise,
+	// Rerun makes a slot run again if its process died, up to MaxAttempts attempts. Without Rerun,
 	// or after the last attempt, the slot is recorded as Interrupted.
 	Rerun bool
 	// MaxAttempts is the maximum number of attempts of a slot with Rerun. Default 5.

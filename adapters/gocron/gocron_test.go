@@ -184,8 +184,8 @@ type observerFunc func(distlock.Event)
 
 func (f observerFunc) Observe(e distlock.Event) { f(e) }
 
-// If the Manager is closed first, its Elector makes no further tries, and reports that it is not the
-// leader.
+// If the Manager is closed first, its Elector makes no further tries, and reports that it is not
+// the leader.
 func TestElector_ManagerClosed_TriesNoMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var refused atomic.Int32
