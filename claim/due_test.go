@@ -35,8 +35,8 @@ func TestDue_ManyLaterRows_EarlierRowIsInTime(t *testing.T) {
 	})
 }
 
-// If more rows become due one after the other than a process reads at a time, each of them begins in
-// time.
+// If more rows become due one after the other than a process reads at a time, each of them begins
+// in time.
 func TestDue_MoreRowsThanOneRead_AllAreInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows = memrows.New(rows.Options{Due: "execute_at"})

@@ -266,7 +266,8 @@ func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 	})
 }
 
-// If the server refuses more rows than a process sets aside, the process claims about once a second.
+// If the server refuses more rows than a process sets aside, the process claims about once a
+// second.
 func TestRun_TooManyRefusedRows_ClaimsAreRare(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, mostAsides+100)

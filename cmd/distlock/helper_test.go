@@ -26,8 +26,8 @@ var scripts = map[string]string{
 // helperLimit bounds the life of a helper, so that a failed test leaves no process.
 const helperLimit = 2 * time.Minute
 
-// helper is a command that "distlock run" starts in the tests and that a shell script cannot replace.
-// The first parameter selects its behavior.
+// helper is a command that "distlock run" starts in the tests and that a shell script cannot
+// replace. The first parameter selects its behavior.
 func helper(what string, args []string) int {
 	caught := make(chan os.Signal, 8)
 	if what != "distlock" {

@@ -88,7 +88,7 @@ func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio,
 // A listing contains the locks, the queues and the malformed documents of a database.
 type listing struct {
 	Database string `json:"database"`
-	// The field Never is true if the database has no collection of locks.
+	// Never is true if the database has no collection of locks.
 	Never     bool        `json:"neverUsed"`
 	Locks     []row       `json:"locks"`
 	Queue     queue       `json:"line"`

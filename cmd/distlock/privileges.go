@@ -147,7 +147,7 @@ func (g grant) allows(action, database, collection string) bool {
 // server without users allows every action.
 func (x *examination) privileges(ctx context.Context) error {
 	if x.Kind == string(catalog.FerretDB) {
-		return nil // it has no users
+		return nil // the server has no users
 	}
 	var reply struct {
 		AuthInfo struct {

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// "distlock run" forwards SIGHUP and SIGQUIT, too. A shell cannot trap a signal that was ignored when
-// the shell began, for example under nohup.
+// "distlock run" forwards SIGHUP and SIGQUIT, too. A shell cannot trap a signal that was ignored
+// when the shell began, for example under nohup.
 func TestRun_EverySignal_IsForwarded(t *testing.T) {
 	b := newBase(t)
 	for name, s := range map[string]syscall.Signal{"HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT} {

@@ -25,8 +25,8 @@ var paths = []string{"/", "/?show=all", "/timeline", "/processes", "/elections",
 	"/queues", "/server", "/lock", "/lock?name=job"}
 
 // Each page and each stream shows a foreign string as text, without executing it. The string may be
-// a name, a reason, a process, the kind of a stored event, or a part of the address. In a stream, the
-// string cannot end an event.
+// a name, a reason, a process, the kind of a stored event, or a part of the address. In a stream,
+// the string cannot end an event.
 func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	const odd = "odd\r\rdata: <b>\u202e\x1b"
 	names := []string{

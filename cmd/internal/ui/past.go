@@ -38,7 +38,7 @@ func (s *Server) past(ctx context.Context, name string) reading[past] {
 	kept := s.histories[name]
 	if kept == nil {
 		if len(s.histories) >= maxHistories {
-			clear(s.histories) // they can be read again
+			clear(s.histories) // a page reads its history again
 		}
 		kept = &cell[past]{keep: keepHistory}
 		s.histories[name] = kept

@@ -103,8 +103,8 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 }
 
 // The page of a malformed lock shows the problem. A lock whose holder has no ping or a malformed
-// ping is in trouble, and the page shows the remedy. The page counts all waiters, and begins with the
-// locks that have more of them.
+// ping is in trouble, and the page shows the remedy. The page counts all waiters, and begins with
+// the locks that have more of them.
 func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		put := func(collection, id string, more ...bson.E) {
