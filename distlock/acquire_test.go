@@ -171,8 +171,9 @@ func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) { // I2, I8
 	})
 }
 
-// If TryLock cannot learn the outcome of its acquire command, it returns an error. If the server has
-// applied the command, or applies it later, the process releases the lock within 1.1 ping intervals.
+// If TryLock cannot learn the outcome of its acquire command, it returns an error. If the server
+// has applied the command, or applies it later, the process releases the lock within 1.1 ping
+// intervals.
 func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) { // I3, I6, G3-1
 	for _, late := range []bool{false, true} {
 		runInBubble(t, fmt.Sprint("applied late ", late), func(t *testing.T, w *world) {

@@ -101,8 +101,8 @@ func TestInTransaction_WaysOut(t *testing.T) {
 	})
 }
 
-// When a guard expires, the context of its transaction ends, and so does the wait of another call of
-// InTransaction.
+// When a guard expires, the context of its transaction ends, and so does the wait of another call
+// of InTransaction.
 func TestInTransaction_GuardExpires_EndsWorkAndWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -14,7 +14,8 @@ import (
 )
 
 // collected returns a Manager, the diary of its events, and a function that reports whether a lock
-// is held. The Manager uses the real clock, because the garbage collector does not use virtual time.
+// is held. The Manager uses the real clock, because the garbage collector does not use virtual
+// time.
 func collected(t *testing.T) (*distlock.Manager, *diary, func(name string) bool) {
 	t.Helper()
 	mem, d := memcatalog.New(memcatalog.Options{}), &diary{}

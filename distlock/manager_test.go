@@ -70,8 +70,8 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) { // K1
 	})
 }
 
-// One release fails while Close runs. Close tries it once more, and leaves nothing in the lock. Calls
-// that wait return ErrClosed.
+// One release fails while Close runs. Close tries it once more, and leaves nothing in the lock.
+// Calls that wait return ErrClosed.
 func TestClose_OneReleaseFails_IsTriedAgain(t *testing.T) { // K3
 	for _, what := range []string{"held", "queued", "being acquired"} {
 		runInBubble(t, what, func(t *testing.T, w *world) {

@@ -18,8 +18,8 @@ import (
 )
 
 // A process with hundreds of callers has two queue entries, reads the lock as rarely as a process
-// with one caller, and serves its callers in order. A single caller of another process waits at most
-// until three of these callers have had the lock.
+// with one caller, and serves its callers in order. A single caller of another process waits at
+// most until three of these callers have had the lock.
 func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, many, one := w.start(nil), w.start(nil), w.start(nil)
@@ -203,8 +203,8 @@ func TestLock_QueuedCallGivesUp_NextWithOtherReasonGetsTheEntry(t *testing.T) {
 	})
 }
 
-// A call waits with the entry of a call that gave up. A later call has the options of that entry. The
-// process serves them in the order of the calls.
+// A call waits with the entry of a call that gave up. A later call has the options of that entry.
+// The process serves them in the order of the calls.
 func TestLock_LaterCallHasTheOptionsOfTheKeptEntry_EarlierIsServedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p, q := w.start(nil), w.start(nil), w.start(nil)

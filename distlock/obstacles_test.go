@@ -93,7 +93,7 @@ func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 				for _, call := range []string{"Lock", "TryLock", "LockInTransaction"} {
 					full := name == "full queue" // fifty processes
 					slow := full && dies != "all"
-					// TestLock_FullLineOfTheLiving_IsReadAndNotWritten has a full queue in which all live.
+					// TestLock_FullLineOfTheLiving_IsReadAndNotWritten fills the queue with living processes.
 					if slow && (call != "Lock" || dies == "none" || testing.Short()) ||
 						mode != "exclusive" && (slow || call == "LockInTransaction" || full && call != "Lock") {
 						continue

@@ -300,8 +300,8 @@ func TestClose_FunctionRuns_EntryWaitsForItsRelease_Ends(t *testing.T) {
 	})
 }
 
-// If a release that queues a session is lost, and the caller of the session gives up, the server may
-// still carry out the release later. Close then removes the session.
+// If a release that queues a session is lost, and the caller of the session gives up, the server
+// may still carry out the release later. Close then removes the session.
 func TestClose_AfterALostReleaseThatQueues_LeavesNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p, q := w.start(nil), w.start(nil), w.start(nil)

@@ -32,9 +32,9 @@ const (
 	mostLimit  = 10 * time.Second
 )
 
-// commandLimit returns the command timeout of a process with a bad link. A busy server still answers
-// within this time: it is at least 30 times the slowest of some commands that were sent at the first
-// call.
+// commandLimit returns the command timeout of a process with a bad link. A busy server still
+// answers within this time: it is at least 30 times the slowest of some commands that were sent at
+// the first call.
 func (d *deployment) commandLimit() time.Duration {
 	d.measure.Do(func() {
 		for range 20 {
@@ -106,9 +106,9 @@ func (w *world) through(t *testing.T, op fault.Op, state linkState) *badLink {
 	return b
 }
 
-// faulty returns a store that sends pings with the client beat and all other commands with the other
-// client. So a fail point can select the pings or the other commands. The returned function makes a
-// process use this store.
+// faulty returns a store that sends pings with the client beat and all other commands with the
+// other client. So a fail point can select the pings or the other commands. The returned function
+// makes a process use this store.
 func (w *world) faulty(t testing.TB, client, beat *mongo.Client) (*fault.Catalog,
 	func(*distlock.Config)) {
 	t.Helper()

@@ -22,8 +22,8 @@ import (
 )
 
 // A user with the privileges of package role can use each feature, without a warning in the log.
-// TestRole_IsTheLeast and TestDoctor_RealServer_ChecksThePrintedRole of cmd/distlock check that each
-// privilege is needed.
+// TestRole_IsTheLeast and TestDoctor_RealServer_ChecksThePrintedRole of cmd/distlock check that
+// each privilege is needed.
 func TestRole_OnARealServer_IsEnough(t *testing.T) {
 	d := startSecured(t, mongodtest.Options{ReplicaSet: 1})
 	d.command(role.Command("least", "distlock", role.Of("", role.Locks, role.Lines,

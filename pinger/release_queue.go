@@ -194,7 +194,7 @@ func (p *LockPinger) recordTry(s catalog.Session, r *release, err error, forget 
 
 // checkReleases retries the given releases after a read of the reaper in term t. The argument
 // stored contains the sessions that the read found, all of the process id of t. checkReleases drops
-// the release of a session of this id if the read did not find the session, and the session may
+// the release of a session that the read did not find, if the session belongs to this id, and may
 // have left its lock or may never have been in it.
 func (p *LockPinger) checkReleases(
 	sessions []catalog.Session, stored map[catalog.Session]bool, t *Term,

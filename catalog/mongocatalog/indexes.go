@@ -125,7 +125,7 @@ func (c *Catalog) ExpiringIndexes(ctx context.Context) (warnings []string, err e
 func (i index) creating(database, collection string) string {
 	how := ""
 	if i.only != nil {
-		only, _ := bson.MarshalExtJSON(i.only, false, false) // it is a constant
+		only, _ := bson.MarshalExtJSON(i.only, false, false) // never fails: only is a constant
 		how = fmt.Sprintf("partialFilterExpression: %s}", only)
 		if i.name != "" {
 			how = fmt.Sprintf("name: %q, %s", i.name, how)

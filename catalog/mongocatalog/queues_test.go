@@ -112,8 +112,8 @@ func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) 
 	}
 }
 
-// FerretDB cannot return its clock with a document. Between two replies to hello, Enter computes the
-// server's clock from the clock of this machine.
+// FerretDB cannot return its clock with a document. Between two replies to hello, Enter computes
+// the server's clock from the clock of this machine.
 func TestCatalog_Enter_OnFerretDB_ClockAdvances(t *testing.T) {
 	t.Parallel()
 	taken := append(held()[:4:4], e("fence", int64(transition.Seeded)), e("rev", int64(1)))

@@ -131,8 +131,8 @@ func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 }
 
 // If the server fails or hangs, Observe does not block. The Log keeps 2,000 entries and counts the
-// rest as dropped. When the server is back, the Log inserts the entries that it kept. Otherwise Close
-// returns an error, at the latest when its context ends.
+// rest as dropped. When the server is back, the Log inserts the entries that it kept. Otherwise
+// Close returns an error, at the latest when its context ends.
 func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{
 		"fails": away,

@@ -338,7 +338,7 @@ func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 		}
 	}
 	l.q.Deliver(v.Lock.GrantsOf(l.q.Pinger.Process()))
-	end(missing, End{Removed: true}) // they queue again
+	end(missing, End{Removed: true}) // the waiters queue again
 	return last
 }
 
