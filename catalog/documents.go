@@ -161,7 +161,7 @@ func ParseLock(doc bson.Raw) (Lock, *MalformedError) {
 
 // ParsePing parses a document of the collection lockpings. The field ping must be a Date. The field
 // seq must be a whole number or absent. A document without seq is foreign, and not malformed. If
-// the field condemned exists, the process is condemned, whatever the type of the field.
+// the field condemned exists, the process is condemned, regardless of the type.
 func ParsePing(doc bson.Raw) (Ping, *MalformedError) {
 	var p Ping
 	id, bad := parseID(PingsCollection, doc)

@@ -12,7 +12,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// At whatever step the context of a call ends, the error matches context.DeadlineExceeded and the
+// At each step at which the context of a call may end, the error matches context.DeadlineExceeded and the
 // cause of the context.
 func TestAcquire_ContextEndsAtAnyStep_ErrorMatchesTheCause(t *testing.T) {
 	errWhy := errors.New("why it ended")

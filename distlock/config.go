@@ -36,7 +36,7 @@ type Config struct {
 	URI           string                 // its concerns, read preference and retries are ignored
 	ClientOptions *options.ClientOptions // for two clients: one for locks, one for the heartbeat
 	Client        *mongo.Client          // acquires and releases; Close does not disconnect it
-	// PingClient serves the heartbeat beside Client. Nil selects a client made from URI or
+	// PingClient serves the heartbeat if Client is set. Nil selects a client made from URI or
 	// ClientOptions, else Client. If the application then uses up Client's connections, it can lose
 	// its locks.
 	PingClient *mongo.Client

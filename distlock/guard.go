@@ -307,10 +307,10 @@ func (h *holding) transaction(ctx context.Context) *transaction {
 	return t
 }
 
-// apart prevents transactions of the guard until the returned function is called. First it waits
-// for a running transaction, for at most Config.CommandTimeout. If ctx belongs to the running
-// transaction, apart does nothing.
-func (h *holding) apart(ctx context.Context) (done func(), err error) {
+// excludeTransactions prevents transactions of the guard until the returned function is called.
+// First it waits for a running transaction, for at most Config.CommandTimeout. If ctx belongs to
+// the running transaction, excludeTransactions does nothing.
+func (h *holding) excludeTransactions(ctx context.Context) (done func(), err error) {
 	if h.transaction(ctx) != nil {
 		return func() {}, nil
 	}

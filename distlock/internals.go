@@ -145,7 +145,7 @@ func (in internals) PutFirst(ctx context.Context, g *TryGuard, waiter bson.Objec
 		var done func()
 		ctx, done = g.h.m.whileOpen(ctx)
 		defer done()
-		if done, err = g.h.apart(ctx); err == nil {
+		if done, err = g.h.excludeTransactions(ctx); err == nil {
 			defer done()
 			_, _, err = g.h.m.locks.Apply(ctx, transition.PutFirst{Session: g.h.request.Session, To: waiter})
 		}

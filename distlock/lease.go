@@ -98,7 +98,7 @@ func (l *lease) over(c clock.Clock) error {
 
 // renewed restarts the lease at the time at which the renewal was sent. If the lease has already
 // expired, renewed does nothing, because a lost guard stays lost. Only one goroutine at a time may
-// call renewed, see [holding.apart].
+// call renewed, see [holding.excludeTransactions].
 func (l *lease) renewed(c clock.Clock, sent clock.Reading) {
 	if l.over(c) == nil {
 		l.sent.Store(&sent)
@@ -163,7 +163,7 @@ func (h *holding) renew(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	done, err := h.apart(ctx)
+	done, err := h.excludeTransactions(ctx)
 	if err != nil {
 		return failedTo("renew", h.request.Name, err)
 	}

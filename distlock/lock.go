@@ -266,7 +266,7 @@ func (m *Manager) Do(ctx context.Context, name string,
 		return err
 	}
 	defer func() {
-		back, done := m.givingBack(ctx)
+		back, done := m.releaseContext(ctx)
 		defer done()
 		back, stop := m.whileOpen(back)
 		defer stop()
@@ -391,6 +391,6 @@ func (g *Guards) Release() error {
 		return nil
 	}
 	errs := make([]error, len(g.guards))
-	sideBySide(len(errs), func(i int) { errs[i] = g.guards[len(errs)-1-i].Release() })
+	runParallel(len(errs), func(i int) { errs[i] = g.guards[len(errs)-1-i].Release() })
 	return errors.Join(errs...)
 }

@@ -238,10 +238,10 @@ func (m *Manager) Close(ctx context.Context) error {
 
 func (m *Manager) close(ctx context.Context) error {
 	holds := m.owned.endAll(ErrClosed)
-	ctx, done := m.givingBack(ctx) // ctx may be the context of a guard, which has ended now
+	ctx, done := m.releaseContext(ctx) // ctx may be the context of a guard, which has ended now
 	defer done()
 	used, free := inUse(ctx, holds)
-	sideBySide(len(free), func(i int) { m.releaseAtClose(ctx, free[i]) })
+	runParallel(len(free), func(i int) { m.releaseAtClose(ctx, free[i]) })
 	running := m.releaseInUse(ctx, used)
 	if running != nil { // no time is left, and the ping document must stay with the locks
 		ended, end := context.WithCancelCause(ctx)

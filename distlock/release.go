@@ -211,9 +211,9 @@ func (t *ownedSessions) ReleaseInStore(ctx context.Context, s catalog.Session) e
 	return err
 }
 
-// givingBack returns the context of a release. That is ctx, or a context for one CommandTimeout if
-// ctx has expired.
-func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
+// releaseContext returns the context of a release. That is ctx, or a context for one CommandTimeout
+// if ctx has expired.
+func (m *Manager) releaseContext(ctx context.Context) (context.Context, func()) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
 	}
@@ -235,9 +235,9 @@ func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 
 const releaseParallel = 16
 
-// sideBySide calls the given function with each number from 0 to n-1. At most releaseParallel calls
-// run at a time. If a call panics, sideBySide panics after the last call has returned.
-func sideBySide(n int, do func(i int)) {
+// runParallel calls the given function with each number from 0 to n-1. At most releaseParallel
+// calls run at a time. If a call panics, runParallel panics after the last call has returned.
+func runParallel(n int, do func(i int)) {
 	var calls sync.WaitGroup
 	running, panics := make(chan struct{}, releaseParallel), make(chan any, n)
 	for i := range n {
