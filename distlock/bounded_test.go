@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// At each step at which the context of a call may end, the error matches context.DeadlineExceeded and the
-// cause of the context.
+// At each step at which the context of a call may end, the error matches context.DeadlineExceeded
+// and the cause of the context.
 func TestAcquire_ContextEndsAtAnyStep_ErrorMatchesTheCause(t *testing.T) {
 	errWhy := errors.New("why it ended")
 	lease := distlock.Lease(time.Minute)
