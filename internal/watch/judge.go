@@ -128,7 +128,7 @@ func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, le
 	case d.Verdict == takeover.Take:
 		one.Evidence, one.Decision, one.Renewal = e, d, lease.Number
 	case one.Decision.Remaining <= 0 || d.Remaining < one.Decision.Remaining:
-		one.Decision.Remaining = d.Remaining // for the time of the next read
+		one.Decision.Remaining = d.Remaining // determines the time of the next read
 		one.Decision.Reason += "; " + d.Reason
 	}
 }
