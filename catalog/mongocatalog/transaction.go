@@ -61,18 +61,13 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	if !server.Transactions {
 		return o.wrap(noTransactions(server, c.database))
 	}
-	session, err := c.db.Client().StartSession()
-	if err != nil {
-		return o.wrap(err)
-	}
-	defer c.end(ctx, session)
 	runs := 0
 	counted := func(ctx context.Context) error {
 		runs++
 		return run(ctx)
 	}
 	for pause := runPause; ; pause = min(2*pause, runPauseMost) {
-		err := c.transactOnce(ctx, session, o, s, runs > 0, counted)
+		err := c.transactOnce(ctx, o, s, runs > 0, counted)
 		if err == nil || !transient(err) {
 			return err
 		}
@@ -111,21 +106,20 @@ type withoutLabels struct{ error }
 //   - ErrNoMatch if s does not hold the lock;
 //   - a transient error, after which no write was applied;
 //   - ErrUnknownOutcome of a commit.
-func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o operation,
-	s catalog.Session, first bool, run func(ctx context.Context) error) error {
-	err := session.StartTransaction(options.Transaction().
+func (c *Catalog) transactOnce(ctx context.Context, o operation, s catalog.Session, first bool,
+	run func(ctx context.Context) error) error {
+	session, err := c.db.Client().StartSession()
+	if err != nil {
+		return o.wrap(err)
+	}
+	defer c.end(ctx, session) // also when run panics
+	err = session.StartTransaction(options.Transaction().
 		SetReadConcern(readconcern.Snapshot()).
 		SetWriteConcern(writeconcern.Majority()).
 		SetReadPreference(readpref.Primary()))
 	if err != nil {
 		return o.wrap(err)
 	}
-	finished := false
-	defer func() { // also when run panics
-		if !finished {
-			c.abort(ctx, session)
-		}
-	}()
 	within := mongo.NewSessionContext(ctx, session)
 	if first {
 		if err := c.catchUp(ctx, o, s.Name); err != nil {
@@ -146,7 +140,6 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 	if err := ctx.Err(); err != nil {
 		return o.wrap(context.Cause(ctx))
 	}
-	finished = true
 	return c.commit(ctx, session, o)
 }
 
@@ -211,18 +204,6 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 		case <-time.After(commitPause):
 		}
 	}
-}
-
-// abort aborts the transaction before the next try. If the abort fails, the transaction ends by the
-// server's time limit. If ctx is done, abort does nothing, because the method end aborts the
-// transaction.
-func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
-	if ctx.Err() != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	_ = session.AbortTransaction(ctx)
 }
 
 // end ends the session, and aborts its transaction if the transaction is still open. If ctx is
