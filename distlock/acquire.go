@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -42,6 +43,7 @@ type session struct {
 	// The fields below are set once the session holds the lock.
 	fence     int64
 	fromQueue bool   // another session's command granted the lock
+	lease     *lease // nil without a lease
 	evidence  string // why a dead process was evicted for it, or ""
 	previous  string // the dead process, if this session evicted it
 }
@@ -269,9 +271,9 @@ func (a *agent) confirm(s *session, err error) error {
 	return failed
 }
 
-// acquired sets the fence and the evidence of a session that holds the lock. If the fence is below
-// unseeded, acquired raises the fence. If that fails, the session is removed from the lock in the
-// background.
+// acquired sets the fence and the evidence of a session that holds the lock, and begins its lease.
+// If the fence is below unseeded, acquired raises the fence. After an error the session is removed
+// from the lock in the background.
 func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 	if p, ok := lock.HeldBy(s.request.TS); ok { // the lock may have several holders
 		lock.Fence, lock.When = p.Fence, p.Since
@@ -286,16 +288,16 @@ func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 		s.evidence, s.previous = e.evidence, e.process
 	}
 	s.fence = lock.Fence
-	if s.fence >= unseeded {
-		return nil
+	var err error
+	if s.fence < unseeded {
+		err = m.seedFence(s, lock.When)
 	}
-	seed := transition.SeedFence{Session: s.request.Session, AtLeast: lock.When.UnixMilli()}
-	lock, _, err := m.locks.Apply(m.life, seed)
+	if err == nil && s.life > 0 {
+		s.lease, err = m.beginLease(s)
+	}
 	if err == nil {
-		s.fence = lock.Fence
 		return nil
 	}
-	err = fmt.Errorf("raise the fence: %w", err)
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
 		err = doubtful(err)
 	}
@@ -303,32 +305,28 @@ func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 	return acquiring(s.request.Name, err)
 }
 
-// newGuard makes a guard for a session that holds the lock, and begins its lease. After an error
-// the session is removed from the lock. Errors: *LostError if the term or the lease has ended, or
-// if an operator has broken the lock; [ErrClosed]; errors of beginLease.
-func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
+func (m *Manager) seedFence(s *session, acquired time.Time) error {
+	seed := transition.SeedFence{Session: s.request.Session, AtLeast: acquired.UnixMilli()}
+	lock, _, err := m.locks.Apply(m.life, seed)
+	if err != nil {
+		return fmt.Errorf("raise the fence: %w", err)
+	}
+	s.fence = lock.Fence
+	return nil
+}
+
+// newGuard makes a guard for a session that holds the lock. After an error the session is removed
+// from the lock. Errors: *LostError if the term or the lease has ended, or if an operator has
+// broken the lock; [ErrClosed].
+func (c *call) newGuard(s *session) (*TryGuard, error) {
 	defer c.m.owned.attemptEnded(s.request.TS)
 	fail := func(err error) (*TryGuard, error) {
 		c.m.giveBack(s)
 		return nil, acquiring(c.name, err)
 	}
 	s.want = c.o.want // of another call if that call gave up, see agent.serve
-	var life *lease
-	if c.o.life > 0 {
-		ctx, done := c.m.whileOpen(ctx)
-		defer done()
-		if c.o.bounded && !c.once {
-			var stop func()
-			ctx, stop = c.m.within(ctx, c.left())
-			defer stop()
-		}
-		var err error
-		if life, err = c.beginLease(ctx, s); err != nil {
-			return fail(err)
-		}
-	}
 	h := &holding{
-		session: s, m: c.m, lease: life, guards: 1, since: c.m.cfg.Clock.Now().Mono,
+		session: s, m: c.m, guards: 1, since: c.m.cfg.Clock.Now().Mono,
 		transacting: make(chan struct{}, 1),
 	}
 	above, _ := c.o.parent.Value(lineageKey{}).(*lineage)
@@ -355,7 +353,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	if clock.Over(c.m.closed) {
 		return refuse(ErrClosed)
 	}
-	if life != nil {
+	if h.lease != nil {
 		c.m.loops.Go(h.watchLease) // ends with the guard
 	}
 	g := &TryGuard{h: h}

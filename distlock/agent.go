@@ -62,7 +62,7 @@ type agent struct {
 	resume time.Duration // monotonic time before which no entry is sent after a failure
 }
 
-// A want holds the options of a call that are stored in the lock document, and the field standby. A
+// A want holds the options of a call that the documents store, and the field standby. A
 // session can serve every call with an equal want. If the call of a session has given up, the
 // session can also serve a call with a similar want.
 type want struct {
@@ -70,6 +70,7 @@ type want struct {
 	limit int32
 	why   string
 	label string
+	life  time.Duration // of the lease, or 0
 	// standby is set for a call of [internals.Standby]. Its entry is not kept for later calls.
 	standby bool
 }
@@ -77,7 +78,7 @@ type want struct {
 // similar reports whether w and o differ at most in the reason and the label. Wants of standby
 // calls are not similar, because an election publishes its metadata as the reason.
 func (w want) similar(o want) bool {
-	return w.mode == o.mode && w.limit == o.limit && !w.standby && !o.standby
+	return w.mode == o.mode && w.limit == o.limit && w.life == o.life && !w.standby && !o.standby
 }
 
 // get returns the agent of the named lock, and makes it if necessary. The caller holds mu.
@@ -283,14 +284,16 @@ func (a *agent) serve(s *session, e *entry, t *try) bool {
 
 // failed ends an entry or a try. The error of a try goes to its calls. The error of an entry goes
 // to all calls that wait for an entry. A *PermitMismatchError of an entry goes only to the calls
-// with the same limit. If err is nil, no call gets an answer.
+// with the same limit, and ErrBadOption only to those with the same lease. If err is nil, no call
+// gets an answer.
 func (a *agent) failed(err error, e *entry, t *try) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
 	a.calls = slices.DeleteFunc(a.calls, func(c *call) bool {
 		concerns := t != nil && c.try == t
 		if e != nil && !c.once {
-			concerns = !errors.Is(err, ErrPermitMismatch) || c.o.limit == e.want.limit
+			concerns = (!errors.Is(err, ErrPermitMismatch) || c.o.limit == e.want.limit) &&
+				(!errors.Is(err, ErrBadOption) || c.o.life == e.want.life)
 		}
 		if err == nil || !concerns {
 			return false

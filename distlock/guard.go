@@ -38,7 +38,6 @@ type holding struct {
 	*session
 	m      *Manager
 	since  time.Duration // monotonic time of the acquisition
-	lease  *lease        // nil without Lease
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 

@@ -44,25 +44,23 @@ func (c Config) trustedFor(life time.Duration) time.Duration {
 // margin.
 const leaseTrips = 3
 
-// beginLease sends the first renewal of a lock that was granted to this call, and returns the
-// lease. The lease counts from this renewal, because the time of the grant is unknown.
-func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
+// beginLease sends the first renewal of a session that holds the lock, and returns the lease. The
+// lease counts from this renewal, because the time of the grant is unknown.
+func (m *Manager) beginLease(s *session) (*lease, error) {
 	l := &lease{
-		life: c.o.life, hold: c.m.cfg.trustedFor(c.o.life),
+		life: s.life, hold: m.cfg.trustedFor(s.life),
 		gone: make(chan struct{}), renewing: make(chan struct{}, 1),
 	}
 	for try := 1; ; try++ {
-		sent, err := c.m.renew(ctx, s.request.Session, l)
+		sent, err := m.renew(m.life, s.request.Session, l)
 		switch {
 		case errors.Is(err, catalog.ErrNoMatch):
 			err = errors.New("it was taken before its lease began")
-			return nil, &LostError{Name: c.name, Fence: s.fence, Cause: err}
-		case errors.Is(err, catalog.ErrUnknownOutcome):
-			return nil, fmt.Errorf("begin its lease: %w", doubtful(err))
+			return nil, &LostError{Name: s.request.Name, Fence: s.fence, Cause: err}
 		case err != nil:
 			return nil, fmt.Errorf("begin its lease: %w", err)
 		}
-		took := clock.HolderElapsed(sent, c.m.cfg.Clock.Now())
+		took := clock.HolderElapsed(sent, m.cfg.Clock.Now())
 		if l.sent.Store(&sent); leaseTrips*took <= l.hold {
 			return l, nil
 		}

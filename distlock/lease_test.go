@@ -61,6 +61,56 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 	})
 }
 
+// A caller that times out does not cancel the first renewal of its lease, so the outcome of that
+// command is known. The lock goes to the next caller with the same lease, or is released.
+func TestLease_CallTimesOutInFirstRenewal_CommandIsNotCancelled(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		a.Store.Set(fault.Slow(0, time.Second, fault.Renew))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		_, ended := a.Lock("a").Lock(ctx, distlock.Lease(lifeTime))
+		wantErr(t, ended, context.DeadlineExceeded)
+		_, up := a.Lock("b").Lock(t.Context(), distlock.Lease(lifeTime),
+			distlock.WaitAtMost(time.Second/2))
+		wantErr(t, up, distlock.ErrUnavailable)
+		began := time.Now()
+		short, stop := context.WithTimeout(t.Context(), time.Second/2)
+		defer stop()
+		first := a.queueCtx(short, "c", distlock.Lease(lifeTime))
+		g := assert.Value(a.Lock("c").Lock(t.Context(), distlock.Lease(lifeTime)))(t)
+		assert.Equal(t, time.Since(began), time.Second, "the next caller waited for %v, want %v")
+		wantErr(t, w.ended(first).err, context.DeadlineExceeded)
+		w.release(g)
+		for _, err := range []error{ended, up} {
+			if errors.Is(err, distlock.ErrOutcomeUnknown) {
+				t.Errorf("%v: the renewal was cancelled", err)
+			}
+		}
+		time.Sleep(time.Second)
+		for _, name := range []string{"a", "b"} {
+			w.release(b.MustTry(name))
+		}
+	})
+}
+
+// The entry of a call that gave up serves no call with another lease.
+func TestLease_EntryOfACallWithoutLease_IsNotUsed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		held := b.MustTry("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		gaveUp := a.queueCtx(ctx, "a")
+		cancel()
+		wantErr(t, w.ended(gaveUp).err, context.Canceled)
+		waits := a.queue("a", distlock.Lease(lifeTime))
+		w.release(held)
+		g := w.wantTurn(waits)
+		assert.NoErr(t, g.Renew(t.Context()))
+		w.release(g)
+	})
+}
+
 func catalogLeases(w *world) int { return len(w.Lock("a").Leases) }
 
 // The duration of a lease counts from the time at which the process sends the renewal:

@@ -147,12 +147,10 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 		if err != nil {
 			return nil, err
 		}
-		g, err := c.newGuard(ctx, s)
+		g, err := c.newGuard(s)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, c.stopped(ctx, context.Cause(ctx), cmp.Or(last, err))
-		case err != nil && errors.Is(err, errTimeUp):
-			return nil, c.stopped(ctx, errTimeUp, last)
 		case err == nil || c.once || !worthWaiting(err):
 			return g, err
 		}

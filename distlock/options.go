@@ -26,7 +26,6 @@ type acquireOptions struct {
 	wait    time.Duration
 	bounded bool
 	limits  int // argument of Permits, not checked yet
-	life    time.Duration
 	leased  bool
 	began   time.Duration // monotonic time of the call
 }

@@ -77,7 +77,7 @@ func BenchmarkImpatience(b *testing.B) {
 			pair := w.pair(b, ms[0])
 			b.Logf("an acquisition and its release take %v", pair)
 			for _, pairs := range []int{2, 4, 8, 1000} {
-				for _, kind := range []string{"polling", "Lock", "WaitAtMost", "TryLock"} {
+				for _, kind := range []string{"polling", "Lock", "WaitAtMost", "TryLock", "Lease"} {
 					w.part(b, fmt.Sprintf("pairs=%d/%s", pairs, kind), func(b *testing.B) {
 						i := &impatience{longest: pair * time.Duration(pairs)}
 						sent.take()
@@ -124,6 +124,8 @@ func (w *world) impatient(b *testing.B, i *impatience, ms []*distlock.Manager, k
 		switch kind {
 		case "Lock":
 			g, err = lock.Lock(ctx)
+		case "Lease":
+			g, err = lock.Lock(ctx, distlock.Lease(time.Minute))
 		case "WaitAtMost":
 			at, _ := ctx.Deadline()
 			g, err = lock.Lock(context.Background(), distlock.WaitAtMost(max(time.Until(at), 1)))
