@@ -38,9 +38,8 @@ type tenure struct {
 	// frozen holder has expired, and the holder has not noticed it.
 	From, Until time.Duration
 	lapsed      bool
+	learned     bool          // the holder has learned that it cannot trust its lock
 	Hung        time.Duration // when the holder hung, before Until; 0 for never
-	Gone        time.Duration // when the document ceased to name the holder before Until; 0 for never
-	Learnt      time.Duration // when the holder learnt that it cannot trust its lock; 0 for never
 }
 
 // A wait is a period in which a process wants the lock.
@@ -81,8 +80,8 @@ func (j *judge) granted(p *process, h *held) *tenure {
 func (j *judge) fails(t *tenure, err error) {
 	if !errors.Is(err, errLost) && !errors.Is(err, distlock.ErrLockLost) {
 		j.w.record.mark(t.p, "trouble", "cannot check whether it has the lock: "+brief(err))
-	} else if t.Learnt == 0 {
-		t.Learnt = j.w.Now()
+	} else if !t.learned {
+		t.learned = true
 		j.w.record.mark(t.p, "learns", "learns that it cannot trust its lock: "+brief(err))
 	}
 	j.shut(t)
@@ -112,15 +111,12 @@ func (j *judge) wrote(t *tenure) {
 }
 
 // look is called before every event. It adds the time since the last event to the outcome. It then
-// finds holders whose guards have expired, and holders that the lock document no longer names.
+// finds holders whose guards have expired.
 func (j *judge) look() {
 	j.measure()
 	for _, t := range j.tenures {
 		if t.p.Dead || t.Until > 0 && !t.lapsed {
 			continue
-		}
-		if t.Gone == 0 && j.holder != t.session {
-			t.Gone = j.w.Now()
 		}
 		if err := t.trusted(); err != nil {
 			j.shut(t)
@@ -201,10 +197,9 @@ type Outcome struct {
 	// GaveUp is true if that time ended without a new holder.
 	Idle      time.Duration
 	GaveUp    bool
-	Stale     int    // accepted writes of an older holder after a write of a newer holder
-	Fenced    int    // number of writes that the fence refused
-	Overtaken int    // how often later processes overtook a waiter, at most
-	Losses    []Loss // holders that lost the lock, and when they learnt of it
+	Stale     int // accepted writes of an older holder after a write of a newer holder
+	Fenced    int // number of writes that the fence refused
+	Overtaken int // how often later processes overtook a waiter, at most
 }
 
 // Parts describes the outcome of a play in short phrases.
@@ -265,29 +260,6 @@ func (o Outcome) Shape() string {
 	return shape
 }
 
-// String describes when the holder learned that it had lost the lock.
-func (l Loss) String() string {
-	switch {
-	case l.Learnt == 0:
-		return l.Process + " never learns of the loss"
-	case l.At > 0 && l.Stopped > l.At:
-		return fmt.Sprintf("%s learns of the loss %s later", l.Process, Span(l.Learnt-l.At))
-	case l.Next > 0:
-		return fmt.Sprintf("%s's guard ends %s before the next holder starts", l.Process,
-			Span(l.Next-l.Stopped))
-	}
-	return l.Process + " stops by itself"
-}
-
-// A Loss describes how a holder lost its lock before it released the lock.
-type Loss struct {
-	Process string
-	At      time.Duration // when the document ceased to name the holder; 0 if Learnt is earlier
-	Stopped time.Duration // when the guard ended, by its clock or by a release
-	Learnt  time.Duration // when the holder learnt that it must not trust the lock; 0 for never
-	Next    time.Duration // when the next holder got its reply; 0 for no next holder
-}
-
 // outcome returns the outcome at the end of the play.
 func (j *judge) outcome() Outcome {
 	j.measure()
@@ -301,16 +273,6 @@ func (j *judge) outcome() Outcome {
 		if works < until {
 			j.w.record.span(t.p, "hangs", works, until)
 		}
-		if t.Gone == 0 && t.Learnt == 0 {
-			continue
-		}
-		l := Loss{Process: t.p.name, At: t.Gone, Learnt: t.Learnt, Stopped: until}
-		for _, next := range j.tenures {
-			if next.n > t.n && (l.Next == 0 || next.From < l.Next) {
-				l.Next = next.From
-			}
-		}
-		o.Losses = append(o.Losses, l)
 	}
 	for _, w := range j.waits {
 		j.w.record.span(w.p, "waits", w.from, cmp.Or(w.until, w.p.died, now))

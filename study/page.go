@@ -50,13 +50,6 @@ func (p Play) page(c Case, g Generation, number func(string) int) map[string]any
 	if p.Outcome.Not != "" {
 		return one
 	}
-	var losses, processes, clocks []string
-	for _, l := range p.Outcome.Losses {
-		losses = append(losses, l.String())
-	}
-	for _, q := range p.Processes {
-		processes, clocks = append(processes, q.Name), append(clocks, q.Clock)
-	}
 	var bars, steps, versions [][]any
 	for _, b := range p.Bars {
 		bars = append(bars, []any{b.Process, slices.Index(barKinds, b.Kind), b.From.Milliseconds(),
@@ -81,7 +74,6 @@ func (p Play) page(c Case, g Generation, number func(string) int) map[string]any
 		}
 		versions = append(versions, version)
 	}
-	one["l"], one["p"], one["k"] = losses, processes, clocks
-	one["b"], one["r"], one["d"] = bars, steps, versions
+	one["p"], one["b"], one["r"], one["d"] = p.Processes, bars, steps, versions
 	return one
 }

@@ -24,8 +24,8 @@ func (c *call) table(w io.Writer, plays [][]Play) {
 	_ = t.Flush() // writes to memory
 }
 
-// verdicts prints the result of each case for each generation: the outcome, the time when a holder
-// learned of its loss, the reason, and the deciding source line.
+// verdicts prints the result of each case for each generation: the outcome, the reason, and the
+// deciding source line.
 func (c *call) verdicts(w io.Writer, plays [][]Play) {
 	for i, one := range c.cases {
 		if i > 0 {
@@ -45,9 +45,6 @@ func (c *call) verdicts(w io.Writer, plays [][]Play) {
 				fmt.Fprintln(w, " ", p.Outcome.Not)
 				continue
 			}
-			for _, l := range p.Outcome.Losses {
-				fmt.Fprintln(w, " ", l)
-			}
 			v := one.Verdicts[p.Generation]
 			fmt.Fprintf(w, "  %s\n  %s\n", v.Why, v.Source)
 			if c.timeline || c.all {
@@ -59,11 +56,6 @@ func (c *call) verdicts(w io.Writer, plays [][]Play) {
 
 // events prints the events of a play in true time, which may differ from the clock of a process.
 func (c *call) events(w io.Writer, p Play, v Verdict) {
-	for _, q := range p.Processes {
-		if q.Clock != "" {
-			fmt.Fprintf(w, "    %s: clock %s\n", q.Name, q.Clock)
-		}
-	}
 	decides := p.deciding(v)
 	for i, m := range p.Marks {
 		who, text := "lock", m.text()
@@ -71,7 +63,7 @@ func (c *call) events(w io.Writer, p Play, v Verdict) {
 		case m.Quiet && !c.all && i != decides:
 			continue
 		case m.Process >= 0:
-			who = p.Processes[m.Process].Name
+			who = p.Processes[m.Process]
 		case m.Kind != "":
 			who = "server"
 		}
@@ -90,7 +82,7 @@ func (c *call) events(w io.Writer, p Play, v Verdict) {
 //   - candidates of weight 2, then of weight 1, then of weight 0
 func (p Play) deciding(v Verdict) int {
 	found, most := -1, -1
-	who := slices.IndexFunc(p.Processes, func(q Process) bool { return q.Name == v.Who })
+	who := slices.Index(p.Processes, v.Who)
 	for i, m := range p.Marks {
 		of := m.Source == v.Source
 		if p.Generation == Ours {

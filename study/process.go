@@ -35,7 +35,6 @@ type process struct {
 	pace   time.Duration // pause between tries if the lock has no pause; 0 for the balancer's pause
 	locks  manager
 
-	stands bool          // its wall clock is frozen
 	died   time.Duration // 0 while it lives
 	cut    bool          // from the server at present
 	counts map[Kind]int

@@ -21,14 +21,11 @@ type Play struct {
 	Outcome    Outcome
 	Missed     []string // accidents of the case that did not happen
 
-	Processes []Process
+	Processes []string // names
 	Bars      []Bar
 	Marks     []Mark // sorted by time
 	Lock      []Version
 }
-
-// A Process is a simulated process. Clock is the error of its clock, if any.
-type Process struct{ Name, Clock string }
 
 // A Bar is a period in the life of a process, which the page draws as a bar.
 type Bar struct {
@@ -304,25 +301,13 @@ func (r *record) plain(s string) string {
 // result adds all events to the play.
 func (r *record) result(p *Play) {
 	for _, q := range r.w.processes {
-		p.Processes = append(p.Processes, Process{q.name, q.wrongClock()})
+		p.Processes = append(p.Processes, q.name)
 	}
 	slices.SortStableFunc(r.bars, func(a, b Bar) int {
 		return slices.Index(barKinds, a.Kind) - slices.Index(barKinds, b.Kind)
 	})
 	slices.SortStableFunc(r.marks, func(a, b Mark) int { return int(a.At - b.At) })
 	p.Bars, p.Marks, p.Lock = r.bars, r.marks, r.lock
-}
-
-func (p *process) wrongClock() string {
-	switch ahead := p.now().Sub(p.w.True()); {
-	case p.stands:
-		return "stopped since " + p.now().Format("15:04")
-	case ahead > 0:
-		return Span(ahead) + " ahead"
-	case ahead < 0:
-		return Span(-ahead) + " behind"
-	}
-	return ""
 }
 
 // Time formats an instant of a play as true time of day.

@@ -14,7 +14,7 @@ func TestMarks_OfAFrozenProcess_None(t *testing.T) {
 			frozen++
 			for _, m := range p.Marks {
 				if m.Process == b.Process && m.Kind != "late" && b.From < m.At && m.At < b.Until {
-					t.Errorf("%s by %s: %s at %s: %s", p.Case, p.Generation, p.Processes[m.Process].Name,
+					t.Errorf("%s by %s: %s at %s: %s", p.Case, p.Generation, p.Processes[m.Process],
 						Time(m.At), m.Text)
 				}
 			}

@@ -40,7 +40,6 @@ var acts = map[string]func(*world, turn){
 	"tries": func(_ *world, t turn) { t.p.pace = t.d },
 	"clock": func(_ *world, t turn) { t.p.Clock.Step(t.d) },
 	"stands": func(w *world, t turn) {
-		t.p.stands = true
 		w.happens(t.d, t.p, "clock step", "its clock is frozen", t.p.Clock.Stand)
 	},
 	"pause":        (*world).pauses,
