@@ -54,6 +54,7 @@ const hand = `<script>
 // until the reader guesses, and then marks the deciding step. A link to a step opens the step. An
 // invalid link opens the page.
 func TestPage_InABrowser_Plays(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("left out by -short: starts a browser")
 	}
@@ -71,28 +72,31 @@ func TestPage_InABrowser_Plays(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "study.html")
 	assert.Must(t, os.WriteFile(page,
 		[]byte(strings.Replace(string(text), "</body>", hand+"</body>", 1)), 0o600))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
 	for size, fragment := range map[string]string{"390,900": "%", "1280,900": "no-case/9.9/x"} {
-		dom, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox",
-			"--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-			"--disable-component-update", "--disable-sync", "--user-data-dir="+t.TempDir(),
-			"--window-size="+size, "--dump-dom", "file://"+page+"#"+fragment).Output()
-		if err != nil {
-			t.Fatalf("%s: %v", browser, err)
-		}
-		for _, want := range []string{`data-cells="150"`, `data-bad=""`} {
-			if !strings.Contains(string(dom), want) {
-				t.Errorf("%s: no %s, but %s", size, want,
-					regexp.MustCompile(`data-(cells|bad)="[^"]{0,900}`).FindAllString(string(dom), -1))
+		t.Run(size, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			dom, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox",
+				"--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+				"--disable-component-update", "--disable-sync", "--user-data-dir="+t.TempDir(),
+				"--window-size="+size, "--dump-dom", "file://"+page+"#"+fragment).Output()
+			if err != nil {
+				t.Fatalf("%s: %v", browser, err)
 			}
-		}
-		step := regexp.MustCompile(`(?s)<div id="step".*?</div>`).FindString(string(dom))
-		for _, want := range []string{"12:18:32", "{_id: balancer} set {state: 0}",
-			"r1.8.5 client/distlock.cpp:235"} {
-			if !strings.Contains(step, want) {
-				t.Errorf("%s: the step of the link has no %q: %s", size, want, step)
+			for _, want := range []string{`data-cells="150"`, `data-bad=""`} {
+				if !strings.Contains(string(dom), want) {
+					t.Errorf("%s: no %s, but %s", size, want,
+						regexp.MustCompile(`data-(cells|bad)="[^"]{0,900}`).FindAllString(string(dom), -1))
+				}
 			}
-		}
+			step := regexp.MustCompile(`(?s)<div id="step".*?</div>`).FindString(string(dom))
+			for _, want := range []string{"12:18:32", "{_id: balancer} set {state: 0}",
+				"r1.8.5 client/distlock.cpp:235"} {
+				if !strings.Contains(step, want) {
+					t.Errorf("%s: the step of the link has no %q: %s", size, want, step)
+				}
+			}
+		})
 	}
 }

@@ -73,15 +73,12 @@ type call struct {
 
 // run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	c, err := parse(args, errOut)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
 	code := 2
+	c, err := parse(args, errOut)
 	if err == nil {
 		code, err = 1, c.play(ctx, out)
 	}
-	if err == nil {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
 	fmt.Fprintf(errOut, "study: %v\n", err)

@@ -34,31 +34,25 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play,
 	return plays, context.Cause(ctx)
 }
 
-// FindCases finds the case with the given name. If no case has this name, FindCases finds the cases
-// of the hole with this number. A hole is a known weakness, numbered in docs/semantics.md. Without
-// such a case, FindCases finds the cases whose names contain this text. If FindCases finds no case,
-// the error lists all names.
+// FindCases finds the case with the given name, or else the cases with this text in the name and the
+// cases of the hole with this number. A hole is a known weakness, numbered in docs/semantics.md. If
+// FindCases finds no case, the error lists all names.
 func FindCases(name string) (found []Case, err error) {
 	var names []string
-	var parts []Case
 	for _, c := range Cases() {
 		if c.Name == name {
 			return []Case{c}, nil
 		}
-		if slices.Contains(strings.Fields(c.Hole), strings.ToUpper(name)) {
+		if name != "" && strings.Contains(c.Name, strings.ToLower(name)) ||
+			slices.Contains(strings.Fields(c.Hole), strings.ToUpper(name)) {
 			found = append(found, c)
-		} else if name != "" && strings.Contains(c.Name, strings.ToLower(name)) {
-			parts = append(parts, c)
 		}
 		names = append(names, c.Name)
 	}
-	if len(found) > 0 {
-		return found, nil
-	}
-	if len(parts) == 0 {
+	if len(found) == 0 {
 		err = fmt.Errorf("there is no case %.60q; the cases are %s", name, strings.Join(names, ", "))
 	}
-	return parts, err
+	return found, err
 }
 
 // FindGeneration returns the generation with this name, such as 3.2. If no such generation exists,
