@@ -28,8 +28,7 @@ const root = "../../.."
 // mistakeEnv is the environment variable that selects a mistake by its name.
 const mistakeEnv = "MONGODLM_MISTAKE"
 
-var every = flag.Int("mutant.every", 18/effort.Share(3),
-	"of the mistakes make every n-th, 1 for all")
+var every = flag.Int("mutant.every", 18, "of the mistakes make every n-th, 1 for all")
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
