@@ -2,7 +2,6 @@ package configserver
 
 import (
 	"bytes"
-	"encoding/binary"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -112,7 +111,5 @@ func markFront(reply frame) (frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	marked := newMsg(reply.requestID(), document)
-	binary.LittleEndian.PutUint32(marked[8:], uint32(reply.responseTo()))
-	return marked, nil
+	return newMsg(reply.requestID(), reply.responseTo(), document), nil
 }

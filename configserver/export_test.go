@@ -38,7 +38,7 @@ func (f Front) Clients() int { return int(f.clients.Load()) }
 var ErrDamaged = errDamaged
 
 // NewMsg returns a message with one document.
-func NewMsg(id int32, document []byte) []byte { return newMsg(id, document) }
+func NewMsg(id int32, document []byte) []byte { return newMsg(id, 0, document) }
 
 // ReadFrame reads a message.
 func ReadFrame(r io.Reader) ([]byte, error) { return readFrame(r) }

@@ -9,6 +9,8 @@ import (
 	"io"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/wiremessage"
 )
 
 // Constants of the MongoDB wire protocol. Every number is little endian. A message has a header and
@@ -80,27 +82,26 @@ func readFrame(r io.Reader) (frame, error) {
 // sequences of further documents. It requires exactly one section of kind 0. With two such
 // sections, the backend could execute a command that the front did not read.
 func parseMsg(f frame) (document bson.Raw, sequences int, err error) {
-	for at := headerSize + 4; at < len(f); {
-		kind := f[at]
-		at++
-		switch kind {
-		case 0:
-			size, err := checkDocument(f[at:])
-			if err != nil {
+	for rest := []byte(f[headerSize+4:]); len(rest) > 0; {
+		kind := wiremessage.SectionType(rest[0])
+		rest = rest[1:]
+		switch {
+		case kind == wiremessage.SingleDocument && document == nil:
+			if document, rest, err = readDocument(rest); err != nil {
 				return nil, 0, err
 			}
-			if document != nil {
-				return nil, 0, damaged("two sections of kind 0")
+		case kind == wiremessage.DocumentSequence:
+			name, documents, after, ok := wiremessage.ReadMsgSectionRawDocumentSequence(rest)
+			if !ok || name == "" {
+				return nil, 0, damaged("sequence without a name or with a wrong length")
 			}
-			document = bson.Raw(f[at : at+size])
-			at += size
-		case 1:
-			size, err := sequenceSize(f[at:])
-			if err != nil {
-				return nil, 0, err
+			for len(documents) > 0 {
+				if _, documents, err = readDocument(documents); err != nil {
+					return nil, 0, err
+				}
 			}
 			sequences++
-			at += size
+			rest = after
 		default:
 			return nil, 0, damaged("section of kind %d", kind)
 		}
@@ -111,64 +112,41 @@ func parseMsg(f frame) (document bson.Raw, sequences int, err error) {
 	return document, sequences, nil
 }
 
-// checkDocument returns the length of the document at the start of b. It also checks the lengths
-// and the depth of the nested documents.
-func checkDocument(b []byte) (int, error) {
-	if len(b) < minDocumentSize {
-		return 0, damaged("document of %d bytes", len(b))
+// readDocument returns the document at the start of b, and the rest of b. It checks the depth
+// first, because the validation recurses once per level.
+func readDocument(b []byte) (bson.Raw, []byte, error) {
+	document, rest, ok := bsoncore.ReadDocument(b)
+	if !ok {
+		return nil, nil, damaged("document in %d bytes", len(b))
 	}
-	size := int64(int32(binary.LittleEndian.Uint32(b)))
-	if size < minDocumentSize || size > int64(len(b)) {
-		return 0, damaged("document length %d in %d bytes", size, len(b))
+	if err := checkDepth(document, 1); err != nil {
+		return nil, nil, err
 	}
-	if b[size-1] != 0 {
-		return 0, damaged("document does not end in zero")
+	if err := document.Validate(); err != nil {
+		return nil, nil, damaged("document: %v", err)
 	}
-	return int(size), checkNested(bson.Raw(b[:size]), 1)
+	return bson.Raw(document), rest, nil
 }
 
-func checkNested(document bson.Raw, level int) error {
-	if level > maxNesting {
-		return damaged("more than %d nested documents", maxNesting)
+func checkDepth(document bsoncore.Document, level int) error {
+	if level > maxNesting || len(document) < minDocumentSize {
+		return damaged("document of %d bytes at level %d, at most %d", len(document), level, maxNesting)
 	}
-	elements, err := document.Elements()
-	if err != nil {
-		return damaged("document: %v", err)
-	}
-	for _, e := range elements {
-		value := e.Value()
-		if value.Type != bson.TypeEmbeddedDocument && value.Type != bson.TypeArray {
+	for rest := document[4 : len(document)-1]; len(rest) > 0; {
+		element, after, ok := bsoncore.ReadElement(rest)
+		if !ok {
+			return damaged("document of %d bytes with half an element", len(document))
+		}
+		rest = after
+		value := element.Value()
+		if value.Type != bsoncore.TypeEmbeddedDocument && value.Type != bsoncore.TypeArray {
 			continue
 		}
-		if err := checkNested(bson.Raw(value.Value), level+1); err != nil {
+		if err := checkDepth(value.Data, level+1); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// sequenceSize returns the length of the document sequence at the start of b. A sequence begins
-// with its whole length as an int32. A name and the documents follow.
-func sequenceSize(b []byte) (int, error) {
-	if len(b) < 4 {
-		return 0, damaged("sequence of %d bytes", len(b))
-	}
-	size := int64(int32(binary.LittleEndian.Uint32(b)))
-	if size < 4 || size > int64(len(b)) {
-		return 0, damaged("sequence length %d in %d bytes", size, len(b))
-	}
-	name := bytes.IndexByte(b[4:size], 0)
-	if name < 1 {
-		return 0, damaged("sequence without a name")
-	}
-	for at := int64(4 + name + 1); at < size; {
-		n, err := checkDocument(b[at:size])
-		if err != nil {
-			return 0, err
-		}
-		at += int64(n)
-	}
-	return int(size), nil
 }
 
 // stripFlags checks the flags of an opMsg, verifies and removes its checksum, and clears the flags.
@@ -200,28 +178,20 @@ func stripFlags(f frame) (frame, uint32, error) {
 // parseQuery returns the document of an opQuery. The document follows the flags, a collection name
 // and two int32. parseQuery ignores a second document.
 func parseQuery(f frame) (bson.Raw, error) {
-	rest := f[headerSize:]
-	if len(rest) < 4 {
+	_, rest, ok := wiremessage.ReadQueryFlags(f[headerSize:])
+	if ok {
+		_, rest, ok = wiremessage.ReadQueryFullCollectionName(rest)
+	}
+	if !ok || len(rest) < 8 {
 		return nil, damaged("query of %d bytes", len(f))
 	}
-	rest = rest[4:]
-	name := bytes.IndexByte(rest, 0)
-	if name < 0 || len(rest) < name+1+8 {
-		return nil, damaged("query without a collection")
-	}
-	rest = rest[name+1+8:]
-	size, err := checkDocument(rest)
-	if err != nil {
-		return nil, err
-	}
-	return bson.Raw(rest[:size]), nil
+	document, _, err := readDocument(rest[8:])
+	return document, err
 }
 
-func newMsg(requestID int32, document bson.Raw) frame {
-	f := make(frame, headerSize+4+1, headerSize+4+1+len(document))
-	f = append(f, document...)
-	binary.LittleEndian.PutUint32(f, uint32(len(f)))
-	binary.LittleEndian.PutUint32(f[4:], uint32(requestID))
-	binary.LittleEndian.PutUint32(f[12:], opMsg)
-	return f
+func newMsg(requestID, responseTo int32, document bson.Raw) frame {
+	length := int32(headerSize + 5 + len(document))
+	f := wiremessage.AppendHeader(nil, length, requestID, responseTo, wiremessage.OpMsg)
+	f = append(f, 0, 0, 0, 0, byte(wiremessage.SingleDocument)) // without flags
+	return append(f, document...)
 }
