@@ -32,6 +32,7 @@ type work struct {
 type runState struct {
 	seed  uint64
 	lease time.Duration
+	rerun bool
 	clock bool // the server's clock steps
 	out   *simulation.Outside
 	store *singleton.MemoryStore
@@ -47,8 +48,7 @@ type runState struct {
 
 // kinds maps the name of a package or mode under test to the function that its users run.
 var kinds = map[string]func(*runState, *simulation.User){
-	"election": (*runState).elect, "loop": (*runState).loop, "slots": slotted(false),
-	"reruns": slotted(true),
+	"election": (*runState).elect, "loop": (*runState).loop, "slots": (*runState).slotted,
 }
 
 // checkTrusted checks that at most one running work trusts its lock.
@@ -162,29 +162,28 @@ func (g *runState) loop(u *simulation.User) {
 	})
 }
 
-func slotted(rerun bool) func(*runState, *simulation.User) {
-	return func(g *runState, u *simulation.User) {
-		g.repeat(u, func(ctx context.Context) {
-			_ = singleton.RunSlots(ctx, u.Manager(), singleton.Slots{Name: "slots", Store: records{g.store,
-				u}, Schedule: singleton.Every(30 * time.Second), Missed: singleton.RunAll, MostMissed: 10_000,
-				Rerun: rerun, Do: func(ctx context.Context, s singleton.Slot) error {
-					g.checkSlot(s, rerun)
-					return g.run(ctx, u, s.Guard.Fence(), s.Guard.Err, func() {})
-				}})
-		})
-	}
+func (g *runState) slotted(u *simulation.User) {
+	g.repeat(u, func(ctx context.Context) {
+		_ = singleton.RunSlots(ctx, u.Manager(), singleton.Slots{Name: "slots",
+			Store: records{g.store, u}, Schedule: singleton.Every(30 * time.Second),
+			Missed: singleton.RunAll, MostMissed: 10_000, Rerun: g.rerun,
+			Do: func(ctx context.Context, s singleton.Slot) error {
+				g.checkSlot(s)
+				return g.run(ctx, u, s.Guard.Fence(), s.Guard.Err, func() {})
+			}})
+	})
 }
 
 // maxLead is the lead of a clock that ran 10 % too fast for half a minute.
 const maxLead = 3 * time.Second
 
 // checkSlot checks that slots start in order, and that no slot starts twice or before its time.
-func (g *runState) checkSlot(s singleton.Slot, rerun bool) {
+func (g *runState) checkSlot(s singleton.Slot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	key := fmt.Sprintf("slot %s, attempt %d", s.Time.Format(time.TimeOnly), s.Attempt)
 	switch {
-	case g.slots[key] || !rerun && s.Attempt != 1:
+	case g.slots[key] || !g.rerun && s.Attempt != 1:
 		g.out.Violated("slots", "%s has started twice", key)
 	case s.Time.Before(g.slot):
 		g.out.Violated("slots", "%s starts after the slot of %s", key, g.slot.Format(time.TimeOnly))
@@ -229,7 +228,7 @@ func walkAbove(kind string, seed uint64) simulation.Schedule {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 22))
 	s.Name, s.Foreign = fmt.Sprintf("walk %d of %s", seed, kind), nil
-	g := &runState{seed: seed}
+	g := &runState{seed: seed, rerun: seed%2 == 0}
 	if kind == "election" && r.IntN(3) == 0 {
 		g.lease = 10*time.Second + time.Duration(r.Int64N(int64(s.Timing.Takeover)))
 	}
