@@ -191,10 +191,9 @@ func (e *Election) Resign(ctx context.Context) error {
 }
 
 // Handover ends the term of this Election as Resign does, and makes a chosen candidate lead next.
-// The last argument is the process id or the metadata of that candidate. If several candidates
-// match, Handover chooses the first in the queue. It moves the candidate to the front of the queue,
-// and then ends the context of the function. The release grants the lock to the candidate. Handover
-// returns nil if a read after the release shows that the candidate leads.
+// The last argument is the process id or the metadata of that candidate, the first in the queue if
+// several match. Handover moves the candidate to the front of the queue before it ends the context
+// of the function. It returns nil if a read after the release shows that the candidate leads.
 //
 // If the candidate is not queued or has missed two pings, Handover returns [ErrNoCandidate] and the
 // function continues. If the candidate died more recently, it is still elected, and is replaced

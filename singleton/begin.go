@@ -52,9 +52,8 @@ type BegunSlot struct {
 // Other programs call [RunSlots]. The caller must have acquired guard from m immediately before the
 // call. The name of the lock is also the name of the record. No slot begins twice.
 //
-// BeginSlot calls the function choose to select a slot, for example with [LatestSlot]. The first
-// argument of the function is the time of the latest slot, or zero if there is none. The second
-// argument is the server's time. The function must return a slot after the latest one.
+// The function choose selects a slot after the latest one, for example with [LatestSlot]. Its
+// arguments are the time of the latest slot, zero if there is none, and the server's time.
 //
 // BeginSlot returns when ctx ends. If the store does not answer the write that begins the slot,
 // BeginSlot makes up to three tries. Each try sends three commands, or four if there is no record

@@ -50,10 +50,4 @@
 // fence and the expected revision of the record. So a late write of a former holder changes
 // nothing. If the reply to a write is lost, the holder reads the record before it writes again. So
 // no write is lost or applied twice.
-//
-// # Reading the source
-//
-// The file runner.go acquires the lock and calls the function pass repeatedly. The files loop.go
-// and slots.go implement this function. The file schedule.go computes the due slots. The files
-// mongo.go and memory.go contain the stores, and package singletontest contains their tests.
 package singleton

@@ -50,9 +50,8 @@ type Loop struct {
 // releases the lock and returns nil.
 //
 // Under the assumptions of package distlock, at any instant at most one round of a name has a guard
-// whose Err is nil. The holder records the due time of the next round, and a new holder keeps that
-// time. If the previous holder died in a round, the next round is due one interval after the
-// beginning of that round. So restarts do not make rounds more frequent.
+// whose Err is nil. A new holder keeps the recorded due time of the next round. If the holder died
+// in a round, the next round is due one interval after the beginning of that round.
 //
 // Run reads the settings before each round, see [ParseSettings]. If they stop the round or cannot
 // be parsed, Run reads them again after 10 s, or after one interval if the interval is shorter.

@@ -16,14 +16,11 @@ import (
 // this name.
 var ErrNeverRan = errors.New("singleton: no process has run it")
 
-// RunNow requests an additional round of the loop with the name l.Name. The process that holds the
-// lock runs this round. RunNow uses only the fields Name and Store. The round begins after the
-// current round, as soon as the settings permit a round. It does not wait for the pause after
-// failures. The next regular round is due one interval after the additional round. Several requests
-// before the additional round cause only one round.
-//
-// The holder reads the request within a minute, or at the end of its current round. RunNow does not
-// wait for the round. If no process runs the loop, the next holder reads the request.
+// RunNow requests an additional round of the loop with the name l.Name, and does not wait for it.
+// RunNow uses only the fields Name and Store. The holder of the lock reads the request within a
+// minute, or at the end of its current round. It begins the round as soon as the settings permit a
+// round, without the pause after failures. The next regular round is due one interval later.
+// Several requests before the additional round cause only one round.
 //
 // RunNow sends two commands. If the holder changes the record between the two commands, RunNow
 // tries again, up to five times in all.

@@ -11,8 +11,7 @@ import (
 )
 
 // Missed is a rule that determines which missed slots run. A slot is missed if it does not begin at
-// its time. The reason can be that no process runs, that the settings stop the schedule, that an
-// earlier slot takes too long, or that the holder is dead.
+// its time, for example because no process runs or an earlier slot takes too long.
 type Missed int
 
 // The values of Missed.
@@ -75,27 +74,20 @@ type Slots struct {
 // RunSlots runs the slots of a schedule until ctx ends. One process holds the lock, also between
 // slots, as with [Run].
 //
-// Without Rerun, no slot begins twice, even if the lock fails. The record stores the time of the
-// latest slot. Before a slot runs, the holder advances that time by a compare-and-set under its
-// fence. So a late write of a former holder changes nothing. The server's clock determines when a
-// slot is due. In a replica set this is the clock of the primary. If that clock steps back, slots
-// are late, and no slot is repeated. If that clock steps ahead, slots are early.
+// Without Rerun, no slot begins twice, even if the lock fails. The server's clock, in a replica set
+// that of the primary, determines when a slot is due. If it steps back, slots are late, and no slot
+// is repeated. If it steps ahead, slots are early, and none begins until it reaches the time of the
+// latest slot. If that time is more than a minute ahead, RunSlots logs a warning, and
+// [ForgetFuture] repairs the record.
 //
 // If a process dies in a slot, or is cut off until another process evicts it, the next holder
-// records the slot as Interrupted. The work of the slot may be complete. With Rerun, the next
-// holder runs the slot again instead, until an attempt returns or MaxAttempts is reached. Each
-// attempt has a larger fence. If a slot returns an error or panics, it is recorded as Failed and
-// does not run again.
+// records the slot as Interrupted, although its work may be complete. With Rerun, the next holder
+// runs the slot again under a larger fence. If a slot returns an error or panics, it is recorded as
+// Failed and does not run again.
 //
-// A new schedule does not run slots that were due before its first run. This also applies after a
-// change of the schedule. The schedule determines the effect of daylight saving. For example, a
-// schedule of robfig/cron has no slots in an hour that is skipped, and has each slot twice in an
-// hour that is repeated. So a job at 02:30 may not run on one day of the year, and may run twice on
-// another day.
-//
-// If the server's clock was ahead, the time of the latest slot may be in the future. No slot begins
-// before that time. If that time is more than a minute in the future, RunSlots logs a warning.
-// [ForgetFuture] repairs the record.
+// A new or changed schedule does not run slots that were due before its first run. The schedule
+// determines the effect of daylight saving. For example, robfig/cron has no slots in an hour that
+// is skipped, and each slot twice in an hour that is repeated.
 //
 // A slot that is due while the settings stop the schedule is missed. RunSlots uses the store and
 // reads the settings as [Run] does.

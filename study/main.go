@@ -17,15 +17,13 @@
 // # The generations
 //
 // The files gen18.go, gen20.go and gen32.go imitate the old generations. Each step names its
-// original in the server's source: the release, the file and the line. A release is a tag of the
-// server's repository. The file cases.txt contains the cases with their verdicts. A test compares
-// the verdicts with the plays.
+// original in the server's source: the release, which is a tag of the server's repository, the file
+// and the line. The file cases.txt contains the cases with their verdicts.
 //
 // # Time
 //
-// A play is a simulation of one case by one generation. It uses virtual time: the next event
-// happens when every goroutine is blocked. The figures are therefore the same in every run. A
-// command takes 2 ms to the server, and its reply takes 2 ms back. All clocks run at the same rate.
+// A play is a simulation of one case by one generation, in virtual time. A command takes 2 ms to the
+// server, and its reply takes 2 ms back. All clocks run at the same rate.
 //
 // # The judge
 //
