@@ -83,9 +83,9 @@ func (t Tally) String() string {
 // winners about as often. Races for a new lock had one winner, because an _id is unique.
 //
 // Check creates a collection distlock_check_<random> and drops it afterwards, even after an error
-// or the end of ctx. If only the drop fails, Check returns the complete report and an error. When ctx
-// ends, Check waits at most 10 s for the commands of the current round. Each round sends one command
-// for each contender, and at most three more.
+// or the end of ctx. If only the drop fails, Check returns the complete report and an error. When
+// ctx ends, Check waits at most 10 s for the commands of the current round. Each round sends one
+// command for each contender, and at most three more.
 func Check(ctx context.Context, client *mongo.Client, opts CheckOptions) (Report, error) {
 	c, err := newContest(client, opts)
 	if err != nil {

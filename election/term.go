@@ -30,16 +30,8 @@ type Leadership struct {
 // the process reads the lock about every Config.PollMax, together with the locks of its other
 // elections.
 func (l *Leadership) YieldRequested() <-chan struct{} {
-	l.term.ask.Do(l.term.listen)
+	l.term.ask.Do(func() { go l.term.heed() })
 	return l.term.yield
-}
-
-func (t *term) listen() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.over {
-		t.work.Go(t.heed)
-	}
 }
 
 // YieldReason returns the reason that was passed to [Election.RequestYield]. It returns "" before
@@ -66,8 +58,7 @@ type term struct {
 
 	ask    sync.Once
 	yield  chan struct{}
-	reason string         // set before yield is closed
-	work   sync.WaitGroup // waits for heed
+	reason string // set before yield is closed
 
 	mu   sync.Mutex // guards the field over
 	over bool       // the function has returned
@@ -90,7 +81,6 @@ func (t *term) lead(fn Func, clk clock.Clock) error {
 		t.e.term.Store(nil)
 		close(returned)
 		t.finish()
-		t.work.Wait()
 		t.outcome = t.guard.Release()
 	}()
 	defer context.AfterFunc(t.ctx, func() { t.complain(clk, returned) })()
@@ -173,8 +163,7 @@ func (t *term) wait(ctx context.Context) error {
 	}
 }
 
-// heed closes t.yield when a request to yield arrives. It returns after that, or at the end of the
-// term.
+// heed closes t.yield when a request to yield arrives. It returns after that, or when t.ctx ends.
 func (t *term) heed() {
 	for now, err := range t.e.manager.Internal(leading.Key{}).Watch(t.ctx, t.e.name) {
 		if err != nil || now == nil || now.YieldBy == "" || now.Session != t.guard.Session() {

@@ -22,8 +22,8 @@
 //
 // # Time
 //
-// A play is a simulation of one case by one generation, in virtual time. A command takes 2 ms to the
-// server, and its reply takes 2 ms back. All clocks run at the same rate.
+// A play is a simulation of one case by one generation, in virtual time. A command takes 2 ms to
+// the server, and its reply takes 2 ms back. All clocks run at the same rate.
 //
 // # The judge
 //
