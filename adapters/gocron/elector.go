@@ -10,7 +10,6 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/clock"
 	"mongodlm/internal/leading"
 )
 
@@ -56,13 +55,19 @@ func (e *Elector) run(ctx context.Context, l *distlock.DistributedLock) {
 			return
 		}
 		if err != nil {
-			clock.Sleep(clock.System(), pause, ctx.Done())
+			e.rest(ctx)
 			continue
 		}
 		<-guard.Context().Done()
 		e.set(nil, nil)
 		_ = guard.Release() // a failed release continues in the background
 	}
+}
+
+func (e *Elector) rest(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	<-ctx.Done()
 }
 
 func (e *Elector) set(guard *distlock.TryGuard, err error) {
