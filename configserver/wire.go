@@ -178,14 +178,12 @@ func stripFlags(f frame) (frame, uint32, error) {
 // parseQuery returns the document of an opQuery. The document follows the flags, a collection name
 // and two int32. parseQuery ignores a second document.
 func parseQuery(f frame) (bson.Raw, error) {
-	_, rest, ok := wiremessage.ReadQueryFlags(f[headerSize:])
-	if ok {
-		_, rest, ok = wiremessage.ReadQueryFullCollectionName(rest)
-	}
-	if !ok || len(rest) < 8 {
+	rest := f[min(len(f), headerSize+4):]
+	name := bytes.IndexByte(rest, 0)
+	if name < 0 || len(rest) < name+1+8 {
 		return nil, damaged("query of %d bytes", len(f))
 	}
-	document, _, err := readDocument(rest[8:])
+	document, _, err := readDocument(rest[name+1+8:])
 	return document, err
 }
 
