@@ -84,8 +84,8 @@ func check(ctx context.Context, state State, of ...State) error {
 	return list.err()
 }
 
-// List iterates over the rows in the given state. If it cannot parse a row, it yields an error and
-// the ID and Doc of the row. Any other error is the last.
+// List iterates over the rows in the given state. If the state of a row is a list, it yields an
+// error and the ID and Doc of the row. Any other error is the last. [Admin.Odd] names odd rows.
 func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		err := check(ctx, state, StateReady, StateClaimed, StateRetrying, StateDead, StateDone)

@@ -107,7 +107,7 @@ func TestClaim_Rows_Conform(t *testing.T) {
 func hostileClaims() (list []bson.D) {
 	sound := bson.D{field("state", "claimed"), field("slot", "claim:s"), field("slotFence", int64(1)),
 		field("session", bson.NewObjectID()), field("batch", bson.NewObjectID()),
-		field("attempts", int64(1)), field("locks", "distlock")}
+		field("fence", int64(1)), field("attempts", int64(1)), field("locks", "distlock")}
 	for i, part := range sound {
 		values := []any{bson.A{part.Value}} // the embedded server has no Decimal128
 		switch part.Key {
@@ -115,8 +115,10 @@ func hostileClaims() (list []bson.D) {
 			values = append(values, "", "nope")
 		case "slotFence":
 			values = append(values, 1e300, math.MaxInt64)
-		case "attempts":
-			values = append(values, -5)
+		case "session", "batch":
+			values = append(values, nil)
+		case "fence", "attempts":
+			values = append(values, -5, "x", nil)
 		}
 		for _, value := range values {
 			mark := slices.Clone(sound)

@@ -30,7 +30,7 @@ func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 }
 
 // List iterates over the rows in a state with their documents, in the server's order. If List
-// cannot parse a row, it yields the row with a *Malformed. It sends one command per hundred rows.
+// the state of a row is a list, it yields the row with a *Malformed. It sends one command per hundred rows.
 func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		ctx, is := Alone(ctx), m.is(state)
@@ -44,10 +44,10 @@ func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 		}
 		defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }() // the server closes it anyway
 		for cursor.Next(ctx) {
-			row, bad := Parse(append(bson.Raw(nil), cursor.Current...), m.Field)
-			err = nil
-			if bad != nil {
-				err = bad
+			row := Parse(append(bson.Raw(nil), cursor.Current...), m.Field)
+			if err = nil; row.Mark.State != state {
+				one := m.problem(row.Doc)
+				err = &one
 			}
 			if !yield(row, err) {
 				return
@@ -296,23 +296,6 @@ var parts = []part{
 
 const mostCount = 1 << 53
 
-// isValid reports whether the part of a row in the given state has the necessary type and value.
-func (p part) isValid(in bson.Raw, state State) bool {
-	v, err := in.LookupErr(p.name)
-	switch {
-	case p.of != "" && p.of != state, p.of == "" && err != nil:
-		return true
-	case p.kind == bson.TypeInt64:
-		n, ok := v.AsInt64OK()
-		return ok && v.Type != bson.TypeDecimal128 && n >= 0 && n <= mostCount &&
-			(v.Type != bson.TypeDouble || v.Double() >= 0)
-	case p.name == "slot":
-		name, _ := v.StringValueOK()
-		return strings.HasPrefix(name, SlotPrefix)
-	}
-	return v.Type == p.kind
-}
-
 func count(in bson.Raw, name string) int64 {
 	n, _ := in.Lookup(name).AsInt64OK()
 	return n
@@ -376,11 +359,11 @@ func (m *Mongo) oddState() bson.A {
 	return is
 }
 
-func (m *Mongo) Odd(ctx context.Context, among int) ([]Malformed, error) {
-	_, bad, err := m.find(ctx, m.mine(e("$or", m.oddState())),
+func (m *Mongo) Odd(ctx context.Context, among int) (bad []Malformed, _ error) {
+	docs, err := m.docs(ctx, m.mine(e("$or", m.oddState())),
 		options.Find().SetLimit(oddAtOnce).SetProjection(m.mark()))
 	if err != nil {
-		return nil, err
+		return nil, m.failed("find", err)
 	}
 	shown := m.mark()
 	for _, path := range []string{m.Key, m.Due} {
@@ -388,28 +371,34 @@ func (m *Mongo) Odd(ctx context.Context, among int) ([]Malformed, error) {
 			shown = append(shown, e(root, 1))
 		}
 	}
-	docs, err := m.aggregate(ctx,
+	ready, err := m.aggregate(ctx,
 		d("$match", m.mine(m.isReady())), d("$limit", cmp.Or(among, math.MaxInt32)),
 		d("$match", bson.D{e("$or", m.oddReady()), e("$nor", m.oddState())}), // not listed above
 		d("$limit", oddAtOnce), d("$project", shown))
-	for _, doc := range docs {
+	for _, doc := range append(docs, ready...) {
 		bad = append(bad, m.problem(doc))
 	}
 	return bad, err
 }
 
+// problem describes an odd row. It names the elements of the row's field that are missing, or whose
+// type differs from the type that a claim writes.
 func (m *Mongo) problem(doc bson.Raw) Malformed {
-	if _, bad := Parse(doc, m.Field); bad != nil {
-		return *bad
-	}
-	one := Malformed{ID: doc.Lookup("_id"), Field: m.Field, Problem: "has a part of a wrong type"}
+	id, dates := doc.Lookup("_id"), []bson.Type{0, bson.TypeDateTime, bson.TypeNull}
 	if field := ListIn(doc, m.Key); field != "" {
-		one.Field, one.Problem = field, ManyKeys
-	} else if v := Lookup(doc, m.Due); !v.IsZero() && v.Type != bson.TypeDateTime {
-		one.Field = m.Due
-		one.Problem = fmt.Sprintf("is a %s, and Config.Due needs a date: the row is never due", v.Type)
+		return Malformed{id, field, ManyKeys}
 	}
-	return one
+	if v := Lookup(doc, m.Due); !slices.Contains(dates, v.Type) {
+		return Malformed{id, m.Due,
+			fmt.Sprintf("is a %s, and Config.Due needs a date: the row is never due", v.Type)}
+	}
+	row, text := Parse(doc, m.Field), "is "+Text(doc.Lookup(m.Field))
+	for _, p := range parts {
+		if v := doc.Lookup(m.Field, p.name); v.Type != p.kind && (v.Type != 0 || p.of == row.Mark.State) {
+			text += ", check " + m.at(p.name)
+		}
+	}
+	return Malformed{id, m.Field, text}
 }
 
 // Repair makes rows ready that are claimed but have no valid slot or session, and resets their

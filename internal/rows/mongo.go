@@ -160,10 +160,7 @@ func (m *Mongo) Claim(ctx context.Context, c Claim, ask Ask) (*Row, error) {
 	case err != nil:
 		return nil, m.failed("find, update", err)
 	}
-	row, malformed := Parse(doc, m.Field)
-	if malformed != nil {
-		return nil, malformed
-	}
+	row := Parse(doc, m.Field)
 	return &row, nil
 }
 
@@ -216,7 +213,7 @@ func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, erro
 		if err != nil {
 			return nil, fmt.Errorf("read the row that was claimed: %v", err)
 		}
-		if row, _ := Parse(doc, m.Field); row.Mark.Batch != c.Batch {
+		if Parse(doc, m.Field).Mark.Batch != c.Batch {
 			return nil, errors.New("the row that was claimed has changed since")
 		}
 		return doc, nil
@@ -237,19 +234,12 @@ func (m *Mongo) First(ctx context.Context, ask Ask) (bson.RawValue, error) {
 }
 
 func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
-	found []Row, bad []Malformed, err error) {
+	found []Row, _ error) {
 	docs, err := m.docs(ctx, filter, opts)
-	if err != nil {
-		return nil, nil, m.failed("find", err)
-	}
 	for _, doc := range docs {
-		if row, malformed := Parse(doc, m.Field); malformed != nil {
-			bad = append(bad, *malformed)
-		} else {
-			found = append(found, row)
-		}
+		found = append(found, Parse(doc, m.Field))
 	}
-	return found, bad, nil
+	return found, m.failed("find", err)
 }
 
 func (m *Mongo) docs(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
@@ -316,14 +306,14 @@ func (m *Mongo) ending(end Ending) bson.D {
 
 func (m *Mongo) Claimed(ctx context.Context, slot Slot) ([]Row, error) {
 	locks := bson.A{slot.Locks, "", nil}
-	is := bson.D{m.is(Claimed), m.e("slot", slot.Name), m.e("locks", in(locks))}
-	found, _, err := m.find(ctx, is, options.Find().SetLimit(MostClaimed).
-		SetBatchSize(MostClaimed+1).SetProjection(m.mark()))
-	return found, err
+	is := bson.D{m.is(Claimed), m.e("slot", slot.Name), m.e("locks", in(locks)),
+		e("$nor", m.oddState())}
+	return m.find(ctx, is, options.Find().SetLimit(MostClaimed).SetBatchSize(MostClaimed+1).
+		SetProjection(m.mark()))
 }
 
 func (m *Mongo) Read(ctx context.Context, id bson.RawValue) (*Row, error) {
-	found, _, err := m.find(ctx, d("_id", id), options.Find())
+	found, err := m.find(ctx, d("_id", id), options.Find())
 	if len(found) == 0 {
 		return nil, err
 	}

@@ -169,8 +169,8 @@ type Store interface {
 	// If it returns ErrRefused, it has carried out the remaining endings. A call with one ending
 	// joins the transaction of ctx.
 	End(ctx context.Context, endings ...Ending) (int, error)
-	// Claimed returns the rows that are claimed under a slot, without their documents. It returns at
-	// most MostClaimed rows.
+	// Claimed returns the rows that are claimed under a slot, without their documents and without odd
+	// rows. It returns at most MostClaimed rows.
 	Claimed(ctx context.Context, slot Slot) ([]Row, error)
 	// Read returns the row with the given _id, or nil if the row is gone.
 	Read(ctx context.Context, id bson.RawValue) (*Row, error)
@@ -212,7 +212,7 @@ type Store interface {
 	Paused(ctx context.Context, queue string) (bool, error)
 }
 
-// A Malformed describes a row that cannot be parsed, or can never be claimed.
+// A Malformed describes an odd row.
 type Malformed struct {
 	ID      bson.RawValue
 	Field   string
@@ -238,34 +238,14 @@ func Text(id bson.RawValue) string {
 // Key returns a string that identifies an _id in a map.
 func Key(id bson.RawValue) string { return string(rune(id.Type)) + string(id.Value) }
 
-// Parse parses the given field of a document. It ignores unknown elements of the field. If the
-// field is malformed, Parse returns a *Malformed.
-func Parse(doc bson.Raw, field string) (Row, *Malformed) {
+// Parse parses the given field of a document. It ignores unknown elements, and elements of a wrong
+// type. The queries for rows to claim or to end exclude odd rows, see [Store.Odd].
+func Parse(doc bson.Raw, field string) Row {
+	in, _ := doc.Lookup(field).DocumentOK()
 	row := Row{ID: doc.Lookup("_id"), Doc: doc, Mark: Mark{State: Ready}}
-	bad := func(name, problem string) (Row, *Malformed) {
-		return row, &Malformed{ID: row.ID, Field: name, Problem: problem}
-	}
-	value, err := doc.LookupErr(field)
-	if err != nil {
-		return row, nil
-	}
-	in, ok := value.DocumentOK()
-	if !ok {
-		return bad(field, fmt.Sprintf("is a %s, not a document", value.Type))
-	}
 	m := &row.Mark
-	if v, err := in.LookupErr("state"); err == nil && v.Type != bson.TypeNull {
-		s, ok := v.StringValueOK()
-		if !ok {
-			return bad(field+".state", fmt.Sprintf("is a %s, not a string", v.Type))
-		}
-		m.State = State(s)
-	}
-	for _, p := range parts {
-		if !p.isValid(in, m.State) {
-			return bad(field+"."+p.name, fmt.Sprintf("is %s, which is not valid in a %s row",
-				cmp.Or(Text(in.Lookup(p.name)), "absent"), m.State))
-		}
+	if state, _ := in.Lookup("state").StringValueOK(); state != "" {
+		m.State = State(state)
 	}
 	m.Fence, m.Attempts, m.SlotFence = count(in, "fence"), count(in, "attempts"), count(in, "slotFence")
 	m.Attempts = min(m.Attempts, m.Fence) // another program may have written more
@@ -279,10 +259,7 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	m.DoneAt, _ = in.Lookup("doneAt").TimeOK()
 	m.DeadAt, _ = in.Lookup("deadAt").TimeOK()
 	m.Failures = failuresOf(in)
-	if !slices.Contains([]State{Ready, Claimed, Retrying, Dead, Done}, m.State) {
-		return bad(field+".state", fmt.Sprintf("is %q, which is not a state", Text(in.Lookup("state"))))
-	}
-	return row, nil
+	return row
 }
 
 // A Failure is a failed attempt, as a row stores it.

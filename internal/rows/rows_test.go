@@ -1,7 +1,6 @@
 package rows_test
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -16,52 +15,6 @@ import (
 )
 
 func TestMain(m *testing.M) { effort.Main(m) }
-
-// Parse reports a claimed row as odd if no process can end or rescue the row.
-func TestParse_HostileClaims_AreOdd(t *testing.T) {
-	t.Parallel()
-	list := bson.A{"claimed"}
-	decimal, err := bson.ParseDecimal128("1")
-	assert.Must(t, err)
-	sound := func(part string, value any) bson.D {
-		mark := bson.D{{Key: "state", Value: "claimed"}, {Key: "slot", Value: "claim:s"},
-			{Key: "slotFence", Value: int64(1)}, {Key: "session", Value: bson.NewObjectID()},
-			{Key: "batch", Value: bson.NewObjectID()}, {Key: "fence", Value: int64(1)},
-			{Key: "attempts", Value: int64(1)}}
-		for i := range mark {
-			if mark[i].Key == part {
-				mark[i].Value = value
-				return mark
-			}
-		}
-		return append(mark, bson.E{Key: part, Value: value})
-	}
-	for part, values := range map[string][]any{
-		"none": nil, "state": {list, decimal, 1}, "slot": {list, decimal, "", "nope", nil}, "locks": {list, 5},
-		"session": {list, decimal, nil}, "batch": {list, decimal, nil}, "fence": {list, decimal, -1, "x"},
-		"attempts": {list, decimal, -5, nil, math.NaN()}, "slotFence": {list, decimal, 1e300, math.MaxInt64},
-	} {
-		for _, value := range values {
-			raw, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "claim",
-				Value: sound(part, value)}})
-			assert.Must(t, err)
-			if _, bad := rows.Parse(raw, "claim"); bad == nil || bad.Field != "claim."+part {
-				t.Errorf("%v: %v, want an odd %s", bson.Raw(raw), bad, part)
-			}
-		}
-	}
-	for _, claim := range []any{"mine", sound("x", 1)} {
-		raw, err := bson.Marshal(bson.D{{Key: "_id", Value: "r"}, {Key: "claim", Value: claim}})
-		assert.Must(t, err)
-		if _, bad := rows.Parse(raw, "claim"); (bad != nil) != (claim == "mine") {
-			t.Errorf("%v: %v", bson.Raw(raw), bad)
-		}
-	}
-	raw, _ := bson.Marshal(bson.D{{Key: "_id", Value: 1}})
-	if row, bad := rows.Parse(raw, "claim"); bad != nil || row.Mark.State != rows.Ready {
-		t.Errorf("a row without the field: %+v, %v", row, bad)
-	}
-}
 
 // Text cuts a long _id only between characters, so that a server accepts the text.
 func TestText_Long_IsCutBetweenLetters(t *testing.T) {
@@ -82,10 +35,7 @@ func TestParse_AttemptsOfAnotherProgram_AreNotBelieved(t *testing.T) {
 	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "claim", Value: bson.D{
 		{Key: "attempts", Value: int64(99)}, {Key: "fence", Value: int64(2)}}}})
 	assert.Must(t, err)
-	row, bad := rows.Parse(doc, "claim")
-	if bad != nil {
-		t.Fatal(bad)
-	}
+	row := rows.Parse(doc, "claim")
 	assert.Equal(t, row.Mark.Attempts, 2, "%d attempts, want %d")
 }
 
@@ -106,8 +56,5 @@ func TestParse_FailureWithAWrongElement_KeepsTheRest(t *testing.T) {
 	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "claim", Value: bson.D{
 		{Key: "errors", Value: stored}}}})
 	assert.Must(t, err)
-	row, bad := rows.Parse(doc, "claim")
-	if bad != nil || !slices.Equal(row.Mark.Failures, want) {
-		t.Errorf("got  %+v, %v\nwant %+v", row.Mark.Failures, bad, want)
-	}
+	assert.Slices(t, rows.Parse(doc, "claim").Mark.Failures, want, "got  %+v\nwant %+v")
 }
