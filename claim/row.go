@@ -185,32 +185,19 @@ func wished(err error) wish {
 	return wish{}
 }
 
-// An outcome is the end of a claim. Its times are set when the command is sent.
-type outcome struct {
-	c        *claimed
-	end      rows.Ending
-	pause    time.Duration // before a retry
-	recorded bool          // no further command is necessary
-	short    bool          // the texts of the end were shortened
-	owed     bool          // the server refuses the end
-}
-
-// givenBack returns the outcome of a row whose handler did not begin or was interrupted.
-func givenBack(c *claimed) outcome { return outcome{c: c, end: c.row.Uncounted(rows.Ready)} }
-
-func (e *engine) failure(c *claimed, cause error) outcome {
+// failure returns the end of a claim whose handler returned an error, and the pause before a retry.
+func (e *engine) failure(c *claimed, cause error) (end rows.Ending, pause time.Duration) {
 	w, attempts := wished(cause), c.row.Mark.Attempts
-	o := outcome{c: c, pause: e.backoff(attempts)}
-	o.end = c.row.Failed(e.wall(), e.m.Process(), cause.Error())
+	end, pause = c.row.Failed(e.wall(), e.m.Process(), cause.Error()), e.backoff(attempts)
 	if w.again != nil {
-		o.pause = *w.again
+		pause = *w.again
 	}
 	if w.free {
-		o.end = c.row.Uncounted(rows.Retrying)
+		end = c.row.Uncounted(rows.Retrying)
 	} else if w.dead || attempts >= int64(e.cfg.MaxAttempts) {
-		o.end.To = rows.Dead
+		end.To = rows.Dead
 	}
-	return o
+	return end, pause
 }
 
 func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -222,57 +209,53 @@ func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 // record records the end of a claim. It repeats the command until the outcome is known or the slot
-// is lost. If the server refuses the command, record continues in the background.
-func (e *engine) record(o outcome) {
-	c := o.c
-	stop := c.guard.Context().Done()
-	if o.owed {
+// is lost. If the server refuses the command, record continues in the background, where owed is
+// true, until the queue closes.
+func (e *engine) record(c *claimed, end rows.Ending, pause time.Duration, owed bool) {
+	stop, logged, short := c.guard.Context().Done(), false, false
+	if owed {
 		stop = e.life.Done() // Close tries to give the row back
 	}
-	logged := false
-	for !o.recorded {
-		err := e.finish(o)
-		pause := max(e.pace.now(), leastPause)
-		switch refused := isRefused(err); {
-		case err == nil:
-			o.recorded = true
-			continue
-		case errors.Is(err, ErrLost) || c.guard.Err() != nil:
-			o.recorded = true
+	for {
+		err := e.finish(c, end, pause)
+		if err == nil {
+			break
+		}
+		if errors.Is(err, ErrLost) || c.guard.Err() != nil {
 			e.report(metrics.Attempts, 1, "lost")
 			e.log.Warn().Err(err).Str("row", rows.Text(c.row.ID)).
 				Msg("a row was lost before its claim ended")
+			break
+		}
+		rest := max(e.pace.now(), leastPause)
+		switch refused := isRefused(err); {
+		case refused && !short && len(end.Failures) > 0: // the row may have no room for the texts
+			short, end.Error, end.Failures = true, rows.Cut(end.Error, 100), c.row.Mark.Failures
 			continue
-		case refused && !o.short && len(o.end.Failures) > 0: // the row may have no room for the texts
-			o.short = true
-			o.end.Error, o.end.Failures = rows.Cut(o.end.Error, 100), c.row.Mark.Failures
-			continue
-		case refused && !o.owed && e.refused() < mostAsides:
-			o.owed = true // in the background, so that the worker can handle other rows
+		case refused && !owed && e.refused() < mostAsides: // so that the worker can handle other rows
 			e.owed.Add(1)
-			e.background.Go(func() { e.record(o); e.owed.Add(-1) })
+			e.background.Go(func() { e.record(c, end, pause, true); e.owed.Add(-1) })
 			return
 		case refused:
-			pause = refusedPause
+			rest = refusedPause
 		}
 		if !logged {
 			logged = true
 			e.log.Warn().Err(err).Str("row", rows.Text(c.row.ID)).Msg("ending a claim failed")
 		}
-		if !clock.Sleep(e.clock, jittered(e.clock, pause), stop) && o.owed {
+		if !clock.Sleep(e.clock, jittered(e.clock, rest), stop) && owed {
 			break
 		}
 	}
 	e.finished(c)
-	if o.end.To == rows.Ready {
+	if end.To == rows.Ready {
 		signal(e.woken)
 	}
 }
 
 // finish sends the end of a claim. If the command matches no row, finish reads the row. If the row
 // shows this end, finish returns nil. If the row shows another end, finish returns a *LostError.
-func (e *engine) finish(o outcome) error {
-	end, c := o.end, o.c
+func (e *engine) finish(c *claimed, end rows.Ending, pause time.Duration) error {
 	c.mu.Lock()
 	known := errors.Is(c.lost, ErrCancelled)
 	c.mu.Unlock()
@@ -285,7 +268,7 @@ func (e *engine) finish(o outcome) error {
 		if err != nil {
 			return err
 		}
-		end.NotBefore = notBefore(now, o.pause)
+		end.NotBefore = notBefore(now, pause)
 	}
 	n, err := e.sendEnds(end)
 	tried := c.tried.Swap(true)
@@ -299,11 +282,12 @@ func (e *engine) finish(o outcome) error {
 			return err
 		case row != nil && c.has(*row) && row.Mark.Cancelled && !known:
 			c.lose(lost(c, row))
-			return e.finish(o)
+			return e.finish(c, end, pause)
 		case row != nil && c.has(*row):
 			return errors.New("the row still has this claim but does not match")
-		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch || contradicts(row.Mark, end):
-			return lost(c, row)
+		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch || row.Mark.State != rows.Done &&
+			(end.To == rows.Done || end.To == rows.Dead && row.Mark.Error != end.Error):
+			return lost(c, row) // a rescuer, which keeps the batch, may have ended the claim
 		case row.Mark.State == rows.Done: // by an earlier try, or by DoneWith
 			end = row.End(rows.Done)
 		}
@@ -338,15 +322,4 @@ func (e *engine) sendEnds(ends ...rows.Ending) (int, error) {
 // reread returns the row with the given _id, or nil if the row is gone.
 func (e *engine) reread(id bson.RawValue) (*rows.Row, error) {
 	return sent(e, func(ctx context.Context) (*rows.Row, error) { return e.store.Read(ctx, id) })
-}
-
-// contradicts reports whether the mark of a row shows that the server did not apply the ending. The
-// batch, which identifies the claim, does not show this, because it stays the same if a rescuer
-// ends the claim.
-func contradicts(m rows.Mark, end rows.Ending) bool {
-	if m.State == rows.Done {
-		return false // by DoneWith
-	}
-	return end.To == rows.Done ||
-		end.To == rows.Dead && (m.State != rows.Dead || m.Error != end.Error)
 }

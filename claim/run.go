@@ -146,19 +146,25 @@ func (r *run) workOn(c *claimed) {
 	// The Manager must not release the slot before the end is recorded. Otherwise another process
 	// could repeat the work.
 	defer r.e.m.Internal(leading.Key{}).Use(c.guard)()
-	r.e.record(r.handled(c))
+	if end, pause := r.handled(c); end.To != "" {
+		r.e.record(c, end, pause, false)
+	} else {
+		r.e.finished(c)
+	}
 }
 
-func (r *run) handled(c *claimed) outcome {
+// handled calls the handler and returns the end of the claim, and the pause before a retry. If
+// DoneWith has recorded the end, the result is zero.
+func (r *run) handled(c *claimed) (end rows.Ending, pause time.Duration) {
 	e, guard := r.e, c.guard
 	ctx, cancel := context.WithCancelCause(r.hard)
 	defer cancel(nil)
 	defer context.AfterFunc(guard.Context(), func() { cancel(context.Cause(guard.Context())) })()
 	if r.ctx.Err() != nil || guard.Err() != nil {
-		return givenBack(c)
+		return c.row.Uncounted(rows.Ready), 0
 	}
-	handling, end := e.timed(ctx)
-	defer end()
+	handling, stop := e.timed(ctx)
+	defer stop()
 	c.mu.Lock()
 	c.cancel = cancel
 	c.mu.Unlock()
@@ -177,13 +183,13 @@ func (r *run) handled(c *claimed) outcome {
 	done, failed := c.finishedWork()
 	switch err = cmp.Or(err, failed); {
 	case done:
-		return outcome{c: c, recorded: true}
+		return rows.Ending{}, 0
 	case err == nil:
-		return outcome{c: c, end: c.row.End(rows.Done)}
+		return c.row.End(rows.Done), 0
 	case late && wished(err).err == nil && !errors.Is(err, ErrTimeout):
 		err = fmt.Errorf("%w: %w", why, err)
 	case !late && (r.hard.Err() != nil || guard.Err() != nil) && !wished(err).free:
-		return givenBack(c)
+		return c.row.Uncounted(rows.Ready), 0
 	}
 	return e.failure(c, err)
 }

@@ -30,7 +30,8 @@ func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 }
 
 // List iterates over the rows in a state with their documents, in the server's order. If List
-// the state of a row is a list, it yields the row with a *Malformed. It sends one command per hundred rows.
+// the state of a row is a list, it yields the row with a *Malformed. It sends one command per
+// hundred rows.
 func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		ctx, is := Alone(ctx), m.is(state)
