@@ -28,8 +28,7 @@ type arrivals struct {
 	sure    bool               // rows contains all ready rows
 	blocked bool               // ready rows may wait for a key
 	freed   time.Duration      // when an event last freed a key
-	planned bool               // rows contains all due times until end
-	end     time.Time          // zero: no limit
+	until   time.Time          // if sure is set, rows contains all rows that are due until then
 
 	spread time.Duration
 	poll   time.Duration // when the next poll is due
@@ -86,9 +85,6 @@ func (a *arrivals) add(key string, due time.Time) {
 	if was, is := a.rows[key]; is && due.IsZero() && a.server != nil {
 		due = was.due // the row is ready again with the same due time
 	}
-	if !due.IsZero() && !a.end.IsZero() && due.After(a.end) {
-		return
-	}
 	if _, is := a.rows[key]; !is && len(a.rows) >= 2*mostKnown {
 		a.restart(a.open)
 	}
@@ -109,7 +105,7 @@ func (a *arrivals) restart(open bool) {
 	if open {
 		a.polls = fewPolls
 	}
-	a.sure, a.planned, a.end = false, false, time.Time{}
+	a.sure, a.until = false, time.Time{}
 	clear(a.rows)
 	signal(a.news)
 }
@@ -135,13 +131,7 @@ func (a *arrivals) next() time.Duration {
 func (a *arrivals) knows() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.open && a.sure && !a.isAtEnd() && a.next() > a.now()
-}
-
-// isAtEnd reports whether rows may become due that are not in rows, because they are due after end.
-// The caller holds mu.
-func (a *arrivals) isAtEnd() bool {
-	return !a.end.IsZero() && (len(a.rows) == 0 || a.server().After(a.end))
+	return a.open && a.sure && a.next() > a.now()
 }
 
 // answered records the result of a claim that was sent at the given time, and adapts the spread and
@@ -183,8 +173,8 @@ func (a *arrivals) empty(sent time.Duration, ask rows.Ask) {
 	if a.blocked && a.freed >= sent { // a key may be free now
 		a.add("", time.Time{})
 	}
-	if a.isAtEnd() {
-		a.planned, a.end = false, time.Time{}
+	if a.until.Before(ask.Due) {
+		a.until = ask.Due
 	}
 	a.poll = a.now() + jittered(a.clock, a.polls)
 }
@@ -200,36 +190,29 @@ const (
 	polling
 )
 
-// turn returns the time of this process's next claim, and the reason for that claim. The caller
-// holds mu.
-func (a *arrivals) turn() (at time.Duration, why reason) {
-	if a.isAtEnd() {
-		return a.now(), working
-	}
-	if at = a.next(); at < a.poll {
-		return at, heard
-	}
-	return a.poll, polling
-}
-
 // await waits until a row may be ready, and returns the reason for the next claim.
 func (e *engine) await(ctx context.Context) reason {
 	a := e.arrivals
 	for ctx.Err() == nil {
 		a.mu.Lock()
-		unplanned := a.server != nil && a.sure && !a.planned
-		at, why := a.turn()
+		at, why, planned := a.poll, polling, mostTime
+		if next := a.next(); next < at {
+			at, why = next, heard
+		}
+		if a.server != nil && a.sure {
+			planned = a.until.Sub(a.server())
+		}
 		wait := at - a.now()
 		a.mu.Unlock()
 		switch {
 		case wait <= 0:
 			return why
-		case unplanned && e.plan(ctx):
+		case planned <= 0 && e.plan(ctx):
 			continue
-		case unplanned:
-			wait = min(wait, fewPolls) // then e reads the due times again
+		case planned <= 0:
+			planned = fewPolls // then e reads the due times again
 		}
-		t := e.clock.NewTimer(wait)
+		t := e.clock.NewTimer(min(wait, planned))
 		select {
 		case <-e.woken:
 			t.Stop()
@@ -247,9 +230,12 @@ func (e *engine) await(ctx context.Context) reason {
 // until the next command may be sent, or until ctx ends.
 func (e *engine) plan(ctx context.Context) bool {
 	a := e.arrivals
-	begun, after := a.now(), a.server()
+	begun := a.now()
+	a.mu.Lock()
+	from := a.until
+	a.mu.Unlock()
 	found, err := sent(e, func(ctx context.Context) ([]rows.Event, error) {
-		return e.store.Later(ctx, after, mostKnown)
+		return e.store.Later(ctx, from, mostKnown)
 	})
 	if err != nil {
 		if e.life.Err() == nil {
@@ -263,12 +249,12 @@ func (e *engine) plan(ctx context.Context) bool {
 	if a.since >= begun {
 		return true
 	}
-	a.planned, a.end = true, time.Time{}
-	if n := len(found); n == mostKnown {
-		a.end = found[n-1].Due
-	}
-	for _, one := range found {
+	a.until = a.server().Add(mostTime)
+	for i, one := range found {
 		a.rows[rows.Key(one.ID)] = arrival{begun, one.Due, clock.Chance(a.clock)}
+		if i == mostKnown-1 {
+			a.until = one.Due
+		}
 	}
 	return true
 }

@@ -69,7 +69,6 @@ type engine struct {
 	slot    *distlock.TryGuard         // the current slot; nil without a slot
 	claims  map[bson.ObjectID]*claimed // by batch, of the current slot and of lost slots
 	unsure  bool                       // claims of lost replies must be given back first
-	doubt   int                        // rounds of tend that still search for such claims
 	asides  map[string]aside
 	logged  map[string]bool // problems that were logged
 

@@ -114,8 +114,8 @@ func (g *gate) Purge(ctx context.Context, state rows.State, before time.Time) (i
 	return pass(ctx, g, "purge", func() (int, error) { return g.Store.Purge(ctx, state, before) })
 }
 
-func (g *gate) Later(ctx context.Context, after time.Time, n int) ([]rows.Event, error) {
-	return pass(ctx, g, "later", func() ([]rows.Event, error) { return g.Store.Later(ctx, after, n) })
+func (g *gate) Later(ctx context.Context, from time.Time, n int) ([]rows.Event, error) {
+	return pass(ctx, g, "later", func() ([]rows.Event, error) { return g.Store.Later(ctx, from, n) })
 }
 
 func (g *gate) Now(ctx context.Context) (time.Time, error) {

@@ -115,28 +115,6 @@ func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
 	})
 }
 
-// A row that becomes due soon begins in time although more rows than a process knows are due later.
-func TestDue_ManyLaterRows_NewRowBeginsInTime(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.rows = memrows.New(rows.Options{Due: "execute_at"})
-		for i := range 1500 {
-			doc := item{ID: i, Due: time.Now().Add(24*time.Hour + time.Duration(i)*time.Second)}
-			assert.Must(t, w.rows.Insert(t.Context(), []any{doc}))
-		}
-		late := make(chan time.Duration, 1)
-		w.start(Config{Due: "execute_at"}).run(t, func(_ context.Context, row *Row[item]) error {
-			late <- time.Since(row.Doc.Due)
-			return nil
-		})
-		time.Sleep(time.Hour)
-		soon := item{ID: 9999, Due: time.Now().Add(20 * time.Second)}
-		assert.Must(t, w.rows.Insert(t.Context(), []any{soon}))
-		if by := <-late; by > 3*time.Second {
-			t.Errorf("the row began %v after it was due", by)
-		}
-	})
-}
-
 // No handler begins if the slot is lost before the reply to the claim arrives.
 func TestRun_SlotLostBeforeTheReply_NoHandlerBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -164,7 +164,7 @@ func TestRun_LostReplies_AreGivenBack(t *testing.T) {
 		w.settle(30*time.Second, allDone(3))
 		time.Sleep(29 * time.Second)
 		w.add(3, 2)
-		time.Sleep(2 * time.Minute)
+		time.Sleep(7 * time.Minute)
 		w.want(Counts{Done: 5})
 		slices.Sort(began)
 		assert.Slices(t, began, []int{0, 1, 2, 3, 4}, "began %v, want %v")

@@ -12,10 +12,6 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// doubts is the number of rounds of tend that search for a claim whose reply was lost. The server
-// may carry out such a claim late.
-const doubts = 12
-
 func (e *engine) finished(c *claimed) {
 	e.mu.Lock()
 	delete(e.claims, c.row.Mark.Batch)
@@ -73,26 +69,22 @@ func (e *engine) hold() (*distlock.TryGuard, error) {
 	e.log.Info().Str("slot", guard.Name()).Int64("fence", guard.Fence()).Msg("slot taken")
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.slot, e.doubt = guard, 0
-	e.unsure = true // earlier holders of this slot may have left rows
+	e.slot, e.unsure = guard, true // earlier holders of this slot may have left rows
 	return guard, nil
 }
 
 // enter acquires a slot with a random number, so that processes that start together rarely try the
-// same slot. It first tries numbers below 256, so that there are few lock documents. If those slots
-// are held, it tries larger numbers.
+// same slot. It first tries a number below 256, so that there are few lock documents. After each slot
+// that is held, it tries a larger number.
 func (e *engine) enter() (*distlock.TryGuard, error) {
-	const first, most, tries = 256, 65536, 4
-	for among := first; among <= most; among *= 4 {
-		for range tries {
-			name := fmt.Sprintf("%s:%d", e.prefix, upTo(e.clock, among-1))
-			guard, err := e.try(name, e.cfg.reason())
-			if err == nil {
-				return guard, nil
-			}
-			if !errors.Is(err, distlock.ErrHeld) && !errors.Is(err, distlock.ErrMalformed) {
-				return nil, fmt.Errorf("claim: take a slot: %w", err)
-			}
+	const first, most = 256, 65536
+	for among := first; among <= most; among *= 2 {
+		guard, err := e.try(fmt.Sprintf("%s:%d", e.prefix, upTo(e.clock, among-1)), e.cfg.reason())
+		if err == nil {
+			return guard, nil
+		}
+		if !errors.Is(err, distlock.ErrHeld) && !errors.Is(err, distlock.ErrMalformed) {
+			return nil, fmt.Errorf("claim: take a slot: %w", err)
 		}
 	}
 	return nil, ErrNoSlot
@@ -197,7 +189,7 @@ func (e *engine) claimRow(guard *distlock.TryGuard, ask rows.Ask) (*claimed, err
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil && !answered(err) {
-		e.unsure, e.doubt = true, doubts
+		e.unsure = true
 	}
 	if err != nil || row == nil {
 		delete(e.claims, c.Batch)

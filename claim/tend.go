@@ -20,11 +20,12 @@ import (
 // tendEvery is the time between two rounds of tend.
 const tendEvery = 5 * time.Second
 
-// seldom is the number of rounds after which even an idle process reads its claims.
+// seldom is the number of rounds after which even an idle process reads its claims. The server may
+// carry out a claim so late that nothing else finds it.
 const seldom = 60
 
 // tend checks the claims of this process every few seconds. A round sends one command if there are
-// claims, or if a reply was lost recently. An idle process sends one command every five minutes.
+// claims, or if a reply was lost. An idle process sends one command every five minutes.
 func (e *engine) tend() {
 	last := time.Duration(0) // how long the last command took
 	for round := 1; ; round++ {
@@ -44,7 +45,7 @@ func (e *engine) tend() {
 func (e *engine) tendOnce(all bool) error {
 	guard := e.current()
 	e.mu.Lock()
-	needed := all || len(e.claims) > 0 || e.unsure || e.doubt > 0
+	needed := all || len(e.claims) > 0 || e.unsure
 	e.mu.Unlock()
 	switch {
 	case guard != nil && guard.Err() != nil:
@@ -61,7 +62,7 @@ func (e *engine) tendOnce(all bool) error {
 //   - It ends the contexts of handlers whose rows are lost or cancelled.
 func (e *engine) tendClaims(guard *distlock.TryGuard) (err error) {
 	e.mu.Lock()
-	e.unsure, e.doubt = false, max(e.doubt-1, 0) // set first, because a claim may fail meanwhile
+	e.unsure = false // set first, because a claim may fail meanwhile
 	before := maps.Clone(e.claims)
 	e.mu.Unlock()
 	defer func() {

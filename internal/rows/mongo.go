@@ -347,8 +347,8 @@ func (m *Mongo) aggregate(ctx context.Context, stages ...bson.D) ([]bson.Raw, er
 	return found, m.failed("find", err)
 }
 
-func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Event, _ error) {
-	filter := m.mine(m.isReady(), e(m.Due, d("$gt", after)))
+func (m *Mongo) Later(ctx context.Context, from time.Time, n int) (found []Event, _ error) {
+	filter := m.mine(m.isReady(), e(m.Due, d("$gte", from)))
 	docs, err := m.inOrder(ctx, filter, options.Find().SetLimit(int64(n)).
 		SetBatchSize(int32(n+1)).SetProjection(bson.D{e("_id", 1), e(m.Due, 1)}))
 	for _, doc := range docs {

@@ -50,11 +50,11 @@ func (m *Memory) Purge(_ context.Context, state rows.State, before time.Time) (n
 	return n, nil
 }
 
-func (m *Memory) Later(_ context.Context, after time.Time, n int) (found []rows.Event, _ error) {
+func (m *Memory) Later(_ context.Context, from time.Time, n int) (found []rows.Event, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.ready() {
-		if len(found) < n && r.due != never && r.due.After(after) {
+		if len(found) < n && r.due != never && !r.due.Before(from) {
 			found = append(found, rows.Event{Kind: rows.Arrived, ID: r.ID, Due: r.due})
 		}
 	}

@@ -364,7 +364,7 @@ func due(s *suite, field string) {
 		s.t.Errorf("the clock is %v, then %v", before, after)
 	}
 	var later []int64
-	for _, one := range check(s.Later(s.ctx, at(1), 9))(s) {
+	for _, one := range check(s.Later(s.ctx, at(2), 9))(s) {
 		later = append(later, number(one.ID))
 	}
 	assert.Slices(s.t, later, []int64{3, 0}, "later rows are %v, want %v")
