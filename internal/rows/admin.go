@@ -75,7 +75,7 @@ func (m *Mongo) RetryAll(ctx context.Context) (int, error) {
 // given state, Dead or Done, before the given time. If the time is zero, any time matches.
 func (m *Mongo) Remove(ctx context.Context, state State, before time.Time, ids []bson.RawValue) (
 	int, error) {
-	return m.carryOut(ctx, "remove", change{filter: m.over(state, before, e("_id", in(ids)))})
+	return m.carryOut(Alone(ctx), "remove", change{filter: m.over(state, before, e("_id", in(ids)))})
 }
 
 func (m *Mongo) Purge(ctx context.Context, state State, before time.Time) (int, error) {
@@ -101,10 +101,10 @@ func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (St
 	marked := d("$set", bson.D{m.e("cancelled", true)})
 	const rounds = 3 // because the row's claim may end between two commands
 	for range rounds {
-		if n, err := m.update(ctx, change{id, waits, dead}); n > 0 || err != nil {
+		if n, err := m.carryOut(ctx, "update", change{id, waits, dead}); n > 0 || err != nil {
 			return Dead, err
 		}
-		if n, err := m.update(ctx, change{id, works, marked}); n > 0 || err != nil {
+		if n, err := m.carryOut(ctx, "update", change{id, works, marked}); n > 0 || err != nil {
 			return Claimed, err
 		}
 		row, err := m.Read(ctx, id)
@@ -189,7 +189,7 @@ type change struct {
 }
 
 // carryOut sends the changes as one command and returns the number of changed rows. The parameter
-// action is the necessary privilege. If the server refuses to change some rows, the error matches
+// action is the necessary privilege. The command is part of the transaction of ctx. If the server refuses to change some rows, the error matches
 // ErrRefused.
 func (m *Mongo) carryOut(ctx context.Context, action string, changes ...change) (n int, _ error) {
 	if len(changes) == 0 {
@@ -202,13 +202,19 @@ func (m *Mongo) carryOut(ctx context.Context, action string, changes ...change) 
 			continue
 		}
 		models[i] = mongo.NewUpdateManyModel().SetFilter(c.filter).SetUpdate(c.update)
+		if !c.id.IsZero() { // the driver repeats such an update after an election
+			models[i] = mongo.NewUpdateOneModel().SetFilter(c.filter).SetUpdate(c.update)
+		}
 	}
-	result, err := m.rows.BulkWrite(Alone(ctx), models, options.BulkWrite().SetOrdered(false))
+	result, err := m.rows.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 	if result != nil {
 		n = int(result.MatchedCount + result.DeletedCount)
 	}
 	bulk, _ := errors.AsType[mongo.BulkWriteException](err)
-	if !refuses(err) || len(bulk.WriteErrors) == 0 || bulk.WriteConcernError != nil {
+	switch {
+	case transacts(ctx) && has(err, codeIllegal, codeNoTransactions):
+		return 0, fmt.Errorf("%w: %w", ErrNoTransactions, catalog.Shown(err))
+	case transacts(ctx) || !refuses(err) || len(bulk.WriteErrors) == 0 || bulk.WriteConcernError != nil:
 		return n, m.failed(action, err)
 	}
 	first := bulk.WriteErrors[0]
@@ -223,7 +229,7 @@ func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, filter bson.D, up
 	for i, id := range ids {
 		changes[i] = change{id, only(id, filter), update}
 	}
-	return m.carryOut(ctx, "update", changes...)
+	return m.carryOut(Alone(ctx), "update", changes...)
 }
 
 // changeAll carries out the changes, which are updates, with one command. A server that refuses to
@@ -231,7 +237,7 @@ func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, filter bson.D, up
 // the first change, changeAll changes the rest one by one, with two commands per thousand rows,
 // until it makes no progress.
 func (m *Mongo) changeAll(ctx context.Context, first change, more ...change) (int, error) {
-	n, err := m.carryOut(ctx, "update", append([]change{first}, more...)...)
+	n, err := m.carryOut(Alone(ctx), "update", append([]change{first}, more...)...)
 	if !errors.Is(err, ErrRefused) {
 		return n, err
 	}
@@ -245,20 +251,6 @@ func (m *Mongo) changeAll(ctx context.Context, first change, more ...change) (in
 			return n, err
 		}
 	}
-}
-
-// update changes one row, as part of the transaction of ctx if there is one.
-func (m *Mongo) update(ctx context.Context, c change) (int, error) {
-	result, err := m.rows.UpdateOne(ctx, c.filter, c.update)
-	switch {
-	case err == nil:
-		return int(result.MatchedCount), nil
-	case transacts(ctx) && has(err, codeIllegal, codeNoTransactions):
-		return 0, fmt.Errorf("%w: %w", ErrNoTransactions, catalog.Shown(err))
-	case refuses(err) && !transacts(ctx):
-		return 0, fmt.Errorf("%w: row %s: %v", ErrRefused, Text(c.id), catalog.Shown(err))
-	}
-	return 0, m.failed("update", err)
 }
 
 // lotSize is the maximum number of rows that one command changes or removes.

@@ -39,7 +39,6 @@ type Mongo struct {
 	transactions atomic.Bool // the server has transactions
 	oldHello     atomic.Bool // the server supports only isMaster
 	unique       atomic.Bool // the index for the keys of InsertUnique exists
-	collated     atomic.Bool // the collection has a collation
 	sharded      atomic.Bool // the server refused a claim because its filter lacks the shard key
 }
 
@@ -265,9 +264,6 @@ func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
 	changes := make([]change, len(endings))
 	for i, end := range endings {
 		changes[i] = change{end.ID, m.before(end), m.ending(end)}
-	}
-	if len(endings) == 1 {
-		return m.update(ctx, changes[0])
 	}
 	return m.carryOut(ctx, "update", changes...)
 }

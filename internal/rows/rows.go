@@ -166,8 +166,8 @@ type Store interface {
 	Settle(ctx context.Context) (int, error)
 	// End ends claims and returns the number of rows that it changed. It changes a row only if the row
 	// has the session and the batch of the ending. It does not make a cancelled row Ready or Retrying.
-	// If it returns ErrRefused, it has carried out the remaining endings. A call with one ending
-	// joins the transaction of ctx.
+	// If it returns ErrRefused, it has carried out the remaining endings. It joins the transaction of
+	// ctx.
 	End(ctx context.Context, endings ...Ending) (int, error)
 	// Claimed returns the rows that are claimed under a slot, without their documents and without odd
 	// rows. It returns at most MostClaimed rows.

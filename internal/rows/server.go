@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,14 +132,7 @@ func (m *Mongo) prepareUnique(ctx context.Context) error {
 	if transacts(ctx) {
 		return errAgain
 	}
-	i := index{keys: bson.D{m.e("unique", 1)}, unique: true, sparse: true}
-	there, err := m.there(ctx)
-	if err == nil && !isUnique(there[i.name()]) {
-		err = m.create(ctx, i)
-	}
-	if err == nil {
-		err = m.enforced(ctx, i.keys, bson.D{m.e("unique", "")})
-	}
+	err := m.ensure(ctx, index{keys: bson.D{m.e("unique", 1)}, unique: true, sparse: true})
 	m.unique.Store(err == nil)
 	return err
 }
@@ -191,7 +185,9 @@ func (m *Mongo) needed() []index {
 	return list
 }
 
-func (m *Mongo) there(ctx context.Context) (map[string]bson.Raw, error) {
+// lacking returns those of the given indexes that do not exist, or exist with other options.
+func (m *Mongo) lacking(ctx context.Context, needed ...index) (missing []index, _ error) {
+	ctx = Alone(ctx)
 	found, err := read(m.rows.Indexes().List(ctx))(ctx)
 	if err != nil && !has(err, codeNamespaceNotFound) {
 		return nil, m.failed("listIndexes", err)
@@ -201,23 +197,14 @@ func (m *Mongo) there(ctx context.Context) (map[string]bson.Raw, error) {
 		name, _ := spec.Lookup("name").StringValueOK()
 		there[name] = spec
 	}
-	return there, nil
-}
-
-func isUnique(spec bson.Raw) bool { is, _ := spec.Lookup("unique").BooleanOK(); return is }
-
-func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
-	ctx = Alone(ctx)
-	there, err := m.there(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m.collated.Store(there["_id_"].Lookup("collation").Type != 0)
-	missing := slices.DeleteFunc(m.needed(), func(i index) bool {
+	for _, i := range needed {
 		spec, is := there[i.name()]
+		unique, _ := spec.Lookup("unique").BooleanOK()
 		partial := spec.Lookup("partialFilterExpression").Type != 0
-		return is && (!i.unique || isUnique(spec) && partial)
-	})
+		if !is || i.unique && (!unique || partial != (i.only != nil)) {
+			missing = append(missing, i)
+		}
+	}
 	isSpared := func(i index) bool { return i.spared }
 	if slices.ContainsFunc(missing, isSpared) {
 		info, err := m.rows.Database().RunCommand(ctx, d("buildInfo", 1)).Raw()
@@ -242,7 +229,7 @@ func (m *Mongo) command(i index) string {
 
 // Missing returns the shell commands that create the missing indexes.
 func (m *Mongo) Missing(ctx context.Context) (commands []string, err error) {
-	missing, err := m.lacking(ctx)
+	missing, err := m.lacking(ctx, m.needed()...)
 	for _, i := range missing {
 		commands = append(commands, m.command(i))
 	}
@@ -265,33 +252,37 @@ func (m *Mongo) create(ctx context.Context, i index) error {
 
 // Prepare creates the missing indexes. If all indexes exist, it usually sends one command, or two
 // with Options.Key.
-func (m *Mongo) Prepare(ctx context.Context) error {
-	ctx = Alone(ctx)
-	missing, err := m.lacking(ctx)
+func (m *Mongo) Prepare(ctx context.Context) error { return m.ensure(Alone(ctx), m.needed()...) }
+
+// ensure creates the missing ones of the given indexes. It waits until the unique ones are built:
+// while a server builds an index, it lists the index but does not enforce it.
+func (m *Mongo) ensure(ctx context.Context, needed ...index) error {
+	missing, err := m.lacking(ctx, needed...)
 	for _, i := range missing {
 		if err := m.create(ctx, i); err != nil {
 			return err
 		}
 	}
-	if err != nil || m.Key == "" {
-		return err
-	}
-	if len(missing) > 0 { // a server may omit an option that it does not know
-		if missing, err = m.lacking(ctx); err == nil && len(missing) > 0 {
-			return fmt.Errorf("%w: Key %q: the created index has other options", ErrNoChains, m.Key)
+	for _, i := range needed {
+		if err != nil || !i.unique {
+			continue
 		}
+		filter := i.only // the query must be one that the index supports
+		if filter == nil {
+			filter = d(i.keys[0].Key, "")
+		} else if len(missing) > 0 { // a server may omit an option that it does not know
+			if left, err := m.lacking(ctx, i); err != nil || len(left) > 0 {
+				return cmp.Or(err, fmt.Errorf("%w: Key %q: the created index has other options",
+					ErrNoChains, m.Key))
+			}
+		}
+		opts := options.Find().SetHint(i.keys).SetLimit(1).SetProjection(d("_id", 1))
+		err = m.failed("find", hinted(ctx, pause, func() error {
+			_, err := read(m.rows.Find(ctx, filter, opts))(ctx)
+			return err
+		}))
 	}
-	return m.enforced(ctx, m.gate().keys, m.gate().only)
-}
-
-// enforced waits until an index is built. While a server builds an index, it lists the index but
-// does not enforce it. The parameter filter must be a query that the index supports.
-func (m *Mongo) enforced(ctx context.Context, keys, filter bson.D) error {
-	opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))
-	return m.failed("find", hinted(ctx, pause, func() error {
-		_, err := read(m.rows.Find(ctx, filter, opts))(ctx)
-		return err
-	}))
+	return err
 }
 
 func pause(ctx context.Context) error {

@@ -121,12 +121,8 @@ func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 }
 
 // own returns a condition that excludes inserts and replacements of rows outside the queue. It uses
-// only the equality conditions of the filter. If the collection has a collation, the condition is
-// empty.
+// only the equality conditions of the filter, without the collation of the collection.
 func (m *Mongo) own() bson.D {
-	if m.collated.Load() {
-		return nil
-	}
 	var whole bson.D
 	for _, one := range m.Filter {
 		switch one.Value.(type) {
