@@ -155,7 +155,7 @@ func (e *engine) claim(why reason) (*claimed, error) {
 			e.arrivals.answered(why, at, ask, c)
 		}
 		if isRefused(err) {
-			if c, err = e.findRefused(guard, ask); c == nil && err == nil {
+			if err = e.setAside(ask, err); err == nil {
 				continue
 			}
 		}
@@ -230,30 +230,25 @@ const (
 	mostAsides   = 1000
 )
 
-// findRefused finds the row that the server has just refused to change, and sets the row aside. If
-// the server accepts the claim now, findRefused returns the claimed row.
-func (e *engine) findRefused(guard *distlock.TryGuard, ask rows.Ask) (*claimed, error) {
+// setAside sets the first ready row aside, because the server has just refused to change it. If
+// another row has become the first one meanwhile, that row is set aside.
+func (e *engine) setAside(ask rows.Ask, why error) error {
 	id, err := sent(e, func(ctx context.Context) (bson.RawValue, error) {
 		return e.store.First(ctx, ask)
 	})
 	if err != nil || id.IsZero() {
-		return nil, err
-	}
-	ask.Only = id
-	c, err := e.claimRow(guard, ask)
-	if !isRefused(err) {
-		return c, err
+		return err
 	}
 	if e.logOnce("refused " + rows.Key(id)) {
-		e.log.Error().Err(err).Str("row", rows.Text(id)).Msg("a row is set aside")
+		e.log.Error().Err(why).Str("row", rows.Text(id)).Msg("a row is set aside")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.asides) >= mostAsides {
-		return nil, fmt.Errorf("claim: more than %d rows are refused: %w", mostAsides, err)
+		return fmt.Errorf("claim: more than %d rows are refused: %w", mostAsides, why)
 	}
 	e.asides[rows.Key(id)] = aside{id, e.clock.Now().Mono + refusedPause}
-	return nil, nil
+	return nil
 }
 
 // without returns the _ids of the rows that are set aside now.

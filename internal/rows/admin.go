@@ -303,18 +303,20 @@ func (m *Mongo) wrong(p part) bson.A {
 	if p.of != "" {
 		is = bson.D{m.is(p.of)}
 	}
-	when := func(condition bson.D) bson.D { return append(slices.Clip(is), e(name, condition)) }
-	list := bson.A{when(d("$type", "array"))}
+	sound := d("$type", p.kind)
 	switch {
 	case p.kind == bson.TypeInt64:
-		return append(list, when(there(not(d("$type", bson.A{"int", "long", "double"})))),
-			when(there(not(d("$gte", 0)))), when(d("$gt", int64(mostCount))))
-	case p.of == "":
-		return append(list, when(there(not(d("$type", p.kind)))))
+		sound = bson.D{e("$type", bson.A{"int", "long", "double"}), e("$gte", 0),
+			e("$lte", int64(mostCount))}
 	case p.name == "slot": // a regular expression ignores the collation of the collection
-		return append(list, when(not(d("$regex", "^"+SlotPrefix))))
+		sound = d("$regex", "^"+SlotPrefix)
 	}
-	return append(list, when(not(d("$type", p.kind))))
+	bad := not(sound)
+	if p.of == "" {
+		bad = there(bad)
+	}
+	return bson.A{append(slices.Clip(is), e(name, d("$type", "array"))),
+		append(slices.Clip(is), e(name, bad))}
 }
 
 // oddReady returns conditions for ready rows that can never be claimed.

@@ -125,9 +125,6 @@ func (m *Mongo) selected(ask Ask) bson.D {
 	if len(ask.Without) > 0 {
 		is = append(is, e("_id", d("$nin", ask.Without)))
 	}
-	if !ask.Only.IsZero() {
-		is = only(ask.Only, is)
-	}
 	return is
 }
 

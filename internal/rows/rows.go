@@ -144,7 +144,6 @@ type Ask struct {
 	Due     time.Time       // with Options.Due: only rows that are due at this time
 	Without []bson.RawValue // excludes the rows with these _ids
 	Held    []bson.RawValue // excludes the rows with these keys, except rows that hold their key
-	Only    bson.RawValue   // selects only the row with this _id; zero: no restriction
 }
 
 // A Store stores the rows of one queue. A method usually sends one command. If it sends another

@@ -162,8 +162,7 @@ func (m *Memory) first(ask rows.Ask) *record {
 		if !m.isDue(r, ask.Due) {
 			return nil
 		}
-		if !r.list && !without[keyText(r.ID)] && (!held[r.key] || r.Mark.Holds != "") &&
-			(ask.Only.IsZero() || rows.Key(ask.Only) == rows.Key(r.ID)) {
+		if !r.list && !without[keyText(r.ID)] && (!held[r.key] || r.Mark.Holds != "") {
 			return r
 		}
 	}
