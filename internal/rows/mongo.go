@@ -14,6 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"mongodlm/catalog/mongocatalog"
 )
 
 // Options are the parts of a queue's configuration that its store needs.
@@ -33,11 +35,11 @@ const MostClaimed = 2000
 // that have no comment here.
 type Mongo struct {
 	Options
-	rows *mongo.Collection
-	sort bson.D
+	rows   *mongo.Collection
+	server *mongocatalog.Catalog // sends hello
+	sort   bson.D
 
 	transactions atomic.Bool // the server has transactions
-	oldHello     atomic.Bool // the server supports only isMaster
 	unique       atomic.Bool // the index for the keys of InsertUnique exists
 	sharded      atomic.Bool // the server refused a claim because its filter lacks the shard key
 }
@@ -50,7 +52,10 @@ var _ Store = (*Mongo)(nil)
 func NewMongo(coll *mongo.Collection, o Options) *Mongo {
 	safe := options.Collection().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
-	m := &Mongo{Options: o, rows: coll.Clone(safe)}
+	// The contexts of the callers limit the commands. New fails only without a client.
+	server, _ := mongocatalog.New(coll.Database().Client(), mongocatalog.Options{
+		Database: coll.Database().Name(), CommandTimeout: time.Hour})
+	m := &Mongo{Options: o, rows: coll.Clone(safe), server: server}
 	if m.Due != "" {
 		m.sort = d(m.Due, 1)
 	}
@@ -361,29 +366,12 @@ func dateIn(doc bson.Raw, path string) time.Time {
 }
 
 func (m *Mongo) Now(ctx context.Context) (time.Time, error) {
-	reply, err := m.hello(ctx)
-	if err != nil {
-		return time.Time{}, err
+	_, err := m.server.Hello(Alone(ctx))
+	now := m.server.ListingTime()
+	if err == nil && now.IsZero() {
+		err = errors.New("the server's hello has no localTime")
 	}
-	now, ok := reply.Lookup("localTime").TimeOK()
-	if !ok {
-		return time.Time{}, errors.New("the server's hello has no localTime")
-	}
-	return now.UTC(), nil
-}
-
-// hello returns the reply to hello, or to isMaster on servers before MongoDB 4.4.2.
-func (m *Mongo) hello(ctx context.Context) (bson.Raw, error) {
-	ctx, db := Alone(ctx), m.rows.Database()
-	if !m.oldHello.Load() {
-		reply, err := db.RunCommand(ctx, d("hello", 1)).Raw()
-		if !has(err, codeCommandNotFound) {
-			return reply, m.failed("hello", err)
-		}
-		m.oldHello.Store(true)
-	}
-	reply, err := db.RunCommand(ctx, d("isMaster", 1)).Raw()
-	return reply, m.failed("isMaster", err)
+	return now.UTC(), err
 }
 
 func (m *Mongo) Insert(ctx context.Context, docs []any) error {

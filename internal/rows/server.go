@@ -52,19 +52,12 @@ func (m *Mongo) canTransact(ctx context.Context) error {
 	if m.transactions.Load() {
 		return nil
 	}
-	set, mongos, err := m.kind(ctx)
-	if err == nil && !set && !mongos {
+	server, err := m.server.Hello(ctx)
+	if err == nil && !server.Transactions {
 		err = fmt.Errorf("%w: the collection's server is not a replica set", ErrNoTransactions)
 	}
 	m.transactions.Store(err == nil)
 	return err
-}
-
-func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
-	hello, err := m.hello(ctx)
-	_, set = hello.Lookup("setName").StringValueOK()
-	msg, _ := hello.Lookup("msg").StringValueOK()
-	return set, msg == "isdbgrid", err
 }
 
 // errAgain is the error of InsertUnique in a transaction if the index may be missing, or if another

@@ -1,13 +1,14 @@
 package rows
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
 )
 
 // ErrNoStream is returned by Watch if the server has no change streams.
@@ -97,8 +98,11 @@ func (m *Mongo) stages() bson.A {
 
 func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	ctx = Alone(ctx)
-	if _, mongos, err := m.kind(ctx); err != nil || mongos { // a mongos waits for idle shards
-		return cmp.Or(err, fmt.Errorf("%w: the server is a mongos", ErrNoStream))
+	switch server, err := m.server.Hello(ctx); {
+	case err != nil:
+		return err
+	case server.Kind == catalog.Mongos: // a mongos waits for idle shards
+		return fmt.Errorf("%w: the server is a mongos", ErrNoStream)
 	}
 	stream, err := m.rows.Watch(ctx, m.stages())
 	if has(err, codesNoStream...) {

@@ -102,7 +102,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"distlock/history": {"catalog", "distlock", "internal/clock"},
 		"election": {"catalog", "distlock", "internal/clock", "internal/leading",
 			"internal/metrics"},
-		"internal/rows": {"catalog", "internal/clock"},
+		"internal/rows": {"catalog", "catalog/mongocatalog", "internal/clock"},
 		"claim": {"distlock", "internal/clock", "internal/leading", "internal/metrics",
 			"internal/rows"},
 		"singleton": {"catalog", "distlock", "internal/clock", "internal/leading",
