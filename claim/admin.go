@@ -26,7 +26,7 @@ const (
 )
 
 // Counts stores the number of rows in each state. Ready, Claimed, Retrying and Later do not count
-// odd rows, see [Admin.Odd]. Dead and Done do if the state is a list with "dead" or "done".
+// odd rows, see [Admin.Odd].
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
 	Refused                              int64 // rows that this process could not change
@@ -85,7 +85,7 @@ func check(ctx context.Context, state State, of ...State) error {
 }
 
 // List iterates over the rows in the given state. If the state of a row is a list, it yields an
-// error and the ID and Doc of the row. Any other error is the last. [Admin.Odd] names odd rows.
+// error and the ID and Doc of the row. Any other error is the last.
 func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		err := check(ctx, state, StateReady, StateClaimed, StateRetrying, StateDead, StateDone)
@@ -102,18 +102,15 @@ func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 }
 
 // Count counts the rows in each state. It sends at most nine commands.
-func (a *Admin) Count(ctx context.Context) (Counts, error) { return counted(ctx, a.store, 0) }
-
-func counted(ctx context.Context, store rows.Store, refused int64) (Counts, error) {
+func (a *Admin) Count(ctx context.Context) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err
 	}
-	d, err := store.Count(ctx, 0)
-	d.Refused = refused
+	d, err := a.store.Count(ctx, 0)
 	return Counts(d.Counts), err
 }
 
-// Retry makes given dead rows ready with no attempts, and returns their number.
+// Retry makes dead rows ready with no attempts, and returns their number.
 func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, StateDead, ids)
 	if err != nil {
@@ -167,8 +164,7 @@ func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration)
 	}
 }
 
-// Odd describes up to twenty odd rows. They can never be claimed or ended, because the package's
-// field, the key or the due date is malformed.
+// Odd describes up to twenty odd rows, which can never be claimed or ended.
 func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	if err := usable(ctx); err != nil {
 		return nil, err
@@ -190,9 +186,8 @@ func (a *Admin) Repair(ctx context.Context) (int, error) {
 }
 
 // Cancel makes a row dead with the error "cancelled". If a handler works on it, the handler's
-// context ends within about 5 s. When the handler returns, the row becomes dead and OnDead is
-// called, or it is done if the handler succeeded first. If the row is dead, done or gone, Cancel
-// returns ErrOver.
+// context ends within about 5 s. The row is dead when the handler returns, or done if the handler
+// succeeded first. If the row is dead, done or gone, Cancel returns ErrOver.
 func (a *Admin) Cancel(ctx context.Context, id any) error {
 	raw, err := rawIDs(ctx, StateDead, []any{id})
 	if err != nil {
@@ -212,7 +207,7 @@ func (a *Admin) Cancel(ctx context.Context, id any) error {
 	return nil
 }
 
-// SetPaused pauses or resumes the queue. The claims stop within about a minute, or begin within
+// SetPaused pauses or resumes the queue. Claims stop within about a minute, or begin within
 // about 10 s. Running handlers continue.
 func (a *Admin) SetPaused(ctx context.Context, paused bool) error {
 	if err := usable(ctx); err != nil {

@@ -113,8 +113,8 @@ const mostKey = 900
 
 // Insert adds a document unless the collection has one with the given key, and reports whether it
 // did. A key has 1 to 900 bytes, and stays in use until its document is removed. Insert joins a
-// transaction as Add does. It creates a unique index, for example on claim.unique, which some
-// sharded collections cannot have. After an error the document may exist. Then call Insert again.
+// transaction as Add does. It creates a unique index, which some sharded collections cannot have.
+// After an error, call Insert again.
 func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool, err error) {
 	if err := usable(ctx); err != nil {
 		return false, err
@@ -155,5 +155,7 @@ func (e *engine) oneKey(docs ...any) error {
 
 // Counts counts the rows in each state. It sends at most nine commands.
 func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
-	return counted(ctx, q.e.store, q.e.refused())
+	counts, err := q.admin.Count(ctx)
+	counts.Refused = q.e.refused()
+	return counts, err
 }
