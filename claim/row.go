@@ -232,7 +232,7 @@ func (e *engine) record(c *claimed, end rows.Ending, pause time.Duration, owed b
 		case refused && !short && len(end.Failures) > 0: // the row may have no room for the texts
 			short, end.Error, end.Failures = true, rows.Cut(end.Error, 100), c.row.Mark.Failures
 			continue
-		case refused && !owed && e.refused() < mostAsides: // so that the worker can handle other rows
+		case refused && !owed && e.refused() < mostAsides: // the worker can handle other rows
 			e.owed.Add(1)
 			e.background.Go(func() { e.record(c, end, pause, true); e.owed.Add(-1) })
 			return
@@ -277,6 +277,9 @@ func (e *engine) finish(c *claimed, end rows.Ending, pause time.Duration) error 
 	}
 	if n == 0 {
 		row, err := e.reread(c.row.ID)
+		// A rescuer, which keeps the batch, may have ended the claim.
+		other := row != nil && row.Mark.State != rows.Done &&
+			(end.To == rows.Done || end.To == rows.Dead && row.Mark.Error != end.Error)
 		switch {
 		case err != nil:
 			return err
@@ -285,9 +288,8 @@ func (e *engine) finish(c *claimed, end rows.Ending, pause time.Duration) error 
 			return e.finish(c, end, pause)
 		case row != nil && c.has(*row):
 			return errors.New("the row still has this claim but does not match")
-		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch || row.Mark.State != rows.Done &&
-			(end.To == rows.Done || end.To == rows.Dead && row.Mark.Error != end.Error):
-			return lost(c, row) // a rescuer, which keeps the batch, may have ended the claim
+		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch || other:
+			return lost(c, row)
 		case row.Mark.State == rows.Done: // by an earlier try, or by DoneWith
 			end = row.End(rows.Done)
 		}

@@ -74,8 +74,8 @@ func (e *engine) hold() (*distlock.TryGuard, error) {
 }
 
 // enter acquires a slot with a random number, so that processes that start together rarely try the
-// same slot. It first tries a number below 256, so that there are few lock documents. After each slot
-// that is held, it tries a larger number.
+// same slot. It first tries a number below 256, so that there are few lock documents. After a slot
+// that is held, it doubles the range of numbers.
 func (e *engine) enter() (*distlock.TryGuard, error) {
 	const first, most = 256, 65536
 	for among := first; among <= most; among *= 2 {

@@ -188,9 +188,9 @@ type change struct {
 	filter, update bson.D
 }
 
-// carryOut sends the changes as one command and returns the number of changed rows. The parameter
-// action is the necessary privilege. The command is part of the transaction of ctx. If the server refuses to change some rows, the error matches
-// ErrRefused.
+// carryOut sends the changes as one command, in the transaction of ctx if there is one. It returns
+// the number of changed rows. The parameter action is the necessary privilege. If the server refuses
+// to change some rows, the error matches ErrRefused.
 func (m *Mongo) carryOut(ctx context.Context, action string, changes ...change) (n int, _ error) {
 	if len(changes) == 0 {
 		return 0, nil

@@ -189,8 +189,8 @@ type Store interface {
 	// time is zero, Purge selects all rows in that state. It returns zero only if it finds no row. It
 	// usually sends two commands.
 	Purge(ctx context.Context, state State, before time.Time) (int, error)
-	// Later returns the first n ready rows whose due time is not before the given time. The store must have
-	// Options.Due.
+	// Later returns the first n ready rows that are due at the given time or later. The store must
+	// have Options.Due.
 	Later(ctx context.Context, after time.Time, n int) ([]Event, error)
 	// Now returns the time of the server's clock.
 	Now(ctx context.Context) (time.Time, error)
