@@ -12,7 +12,8 @@
 //
 // On Windows the demo kills a process, but does not stop a process.
 //
-// If SIGKILL ends the demo, its balancers end within half a minute, except a stopped balancer.
+// If SIGKILL or SIGPIPE ends the demo, its balancers end within half a minute, except a stopped
+// balancer. The temporary folder of its config server remains.
 package main
 
 import (
@@ -31,27 +32,11 @@ func main() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, // of a closed terminal
 		syscall.SIGQUIT)
-	// SIGPIPE must not end the demo, because a viewer of the page who leaves causes it, too.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go func() { // ends with the process
 		cancel(interrupted{<-signals})
 		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT) // a second signal ends the process
 	}()
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, output{os.Stdout, cancel}, os.Stderr))
-}
-
-// An output ends the demo if a write fails because the pipe has no reader.
-type output struct {
-	io.Writer
-	end context.CancelCauseFunc
-}
-
-func (o output) Write(p []byte) (int, error) {
-	n, err := o.Writer.Write(p)
-	if errors.Is(err, syscall.EPIPE) {
-		o.end(interrupted{syscall.SIGPIPE})
-	}
-	return n, err
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // interrupted is the cause of a context that a signal ended.
