@@ -5,7 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"strconv"
 	"time"
 
 	"mongodlm/cmd/internal/scrape"
@@ -93,7 +95,18 @@ func (o *opts) check(command string, rest []string) error {
 		return err
 	}
 	if o.metrics, err = scrape.Accept(o.metrics); err == nil {
-		_, err = scrape.Above(o.metrics, max(0, o.processes-1))
+		_, err = scrape.Accept(o.metricsOf(o.processes))
 	}
 	return err
+}
+
+// metricsOf returns the address for the metrics of a balancer. Each balancer uses the port after
+// that of the previous one, or any free port if the port is 0.
+func (o *opts) metricsOf(number int) string {
+	host, port, _ := net.SplitHostPort(o.metrics) // valid, because Accept returned it
+	n, _ := strconv.Atoi(port)
+	if n > 0 {
+		n += max(0, number-1)
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n))
 }

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 
 	"mongodlm/cmd/balancer-demo/internal/balancer"
-	"mongodlm/cmd/internal/scrape"
 	"mongodlm/internal/clock"
 )
 
@@ -33,11 +32,7 @@ func (d *demo) spawn(number int) error {
 		"--ping", d.o.ping.String(), "--takeover", d.o.takeover.String(),
 	}
 	if d.o.metrics != "" {
-		addr, err := scrape.Above(d.o.metrics, number-1)
-		if err != nil {
-			return err
-		}
-		args = append(args, "--metrics", addr)
+		args = append(args, "--metrics", d.o.metricsOf(number))
 	}
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), "MONGODLM_URI="+d.o.uri)

@@ -23,7 +23,6 @@ const (
 	readLimit  = 5 * time.Second
 	writeLimit = 30 * time.Second
 	atATime    = 4 // concurrent scrapes
-	maxPort    = 1<<16 - 1
 	closeLimit = 2 * time.Second
 )
 
@@ -43,7 +42,7 @@ func Accept(addr string) (string, error) {
 		return "", fmt.Errorf("--metrics %q is not an address: give host:port, or a port", addr)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "", fmt.Errorf("--metrics %q has no valid port: give a number up to %d", addr, maxPort)
+		return "", fmt.Errorf("--metrics %q has no valid port: give a number up to 65535", addr)
 	}
 	if host == "" {
 		host = "127.0.0.1"
@@ -92,25 +91,6 @@ func Start(ctx context.Context, addr string, shown ...prom.Collector) (url strin
 		}
 		<-served
 	}, nil
-}
-
-// Above returns the address with n added to its port. The address must come from Accept. Port 0
-// stays 0. A port above 65535 is an error.
-func Above(addr string, n int) (string, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", fmt.Errorf("--metrics: %w", err)
-	}
-	number, err := strconv.Atoi(port)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("--metrics %q has no port", addr)
-	case number == 0:
-		return addr, nil
-	case number+n > maxPort:
-		return "", fmt.Errorf("--metrics %s: there is no port %d above it; name a lower one", addr, n)
-	}
-	return net.JoinHostPort(host, strconv.Itoa(number+n)), nil
 }
 
 var (

@@ -95,16 +95,3 @@ func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
 		}
 	}
 }
-
-// Above returns the address whose port is n higher. Port 0 stays 0. A port above 65535 is an error.
-func TestAbove_CountsPorts(t *testing.T) {
-	t.Parallel()
-	for given, want := range map[string]string{
-		"127.0.0.1:9187": "127.0.0.1:9190", "[::1]:9187": "[::1]:9190", "127.0.0.1:0": "127.0.0.1:0",
-		"127.0.0.1:65532": "127.0.0.1:65535", "127.0.0.1:65533": "",
-	} {
-		if got, err := scrape.Above(given, 3); got != want || (err == nil) != (want != "") {
-			t.Errorf("3 above %s is %q, %v; want %q", given, got, err, want)
-		}
-	}
-}
