@@ -85,35 +85,17 @@ func (r report) text() string {
 
 // addRounds adds a line for each balancer.
 func (r report) addRounds(add func(string, ...any)) {
-	add("          rounds   moves  waits for the lock: mean, longest")
-	row := func(who string, m member) {
-		mean := m.waited / time.Duration(max(1, m.rounds))
-		add("  %-6s%8d%8d%11v%11v", who, m.rounds, m.moves, short(mean), short(m.longest))
-	}
-	var all member
-	members := map[int]member{}
+	rounds, moves, allMoves := map[int]int{}, map[int]int{}, 0
 	for _, round := range r.rounds {
-		members[round.Number] = members[round.Number].with(round)
-		all = all.with(round)
+		rounds[round.Number]++
+		moves[round.Number] += len(round.Moves)
+		allMoves += len(round.Moves)
 	}
-	for _, number := range slices.Sorted(maps.Keys(members)) {
-		row(fmt.Sprintf("#%d", number), members[number])
+	add("          rounds   moves")
+	for _, number := range slices.Sorted(maps.Keys(rounds)) {
+		add("  #%-5d%8d%8d", number, rounds[number], moves[number])
 	}
-	row("all", all)
-}
-
-// A member is the sum of the rounds of a balancer.
-type member struct {
-	rounds, moves   int
-	waited, longest time.Duration // waits for the lock: the sum over its rounds, and the longest
-}
-
-func (m member) with(r cluster.Round) member {
-	m.rounds++
-	m.moves += len(r.Moves)
-	m.waited += r.Waited
-	m.longest = max(m.longest, r.Waited)
-	return m
+	add("  all   %8d%8d", len(r.rounds), allMoves)
 }
 
 func (r report) addFaults(add func(string, ...any)) {

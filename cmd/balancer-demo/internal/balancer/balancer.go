@@ -137,15 +137,14 @@ func (b *Balancer) round(_ context.Context, guard *distlock.TryGuard) (err error
 		return err
 	}
 	r := cluster.Round{ID: fmt.Sprintf("%s/%d", guard.Process(), guard.Fence()), Number: b.number,
-		Process: guard.Process(), Fence: guard.Fence(), Waited: time.Duration(b.waited.Load()),
-		Entered: entered}
+		Process: guard.Process(), Fence: guard.Fence(), Entered: entered}
 	if guard.Err() != nil { // check the guard after the stamp: see cluster.Round
 		return nil
 	}
 	if err := b.store.Save(ctx, r); err != nil {
 		return err
 	}
-	b.tell(Event{Kind: Entered, Fence: r.Fence, Waited: r.Waited})
+	b.tell(Event{Kind: Entered, Fence: r.Fence, Waited: time.Duration(b.waited.Load())})
 	if err := b.migrate(ctx, guard, &r); err != nil || guard.Err() != nil {
 		return err // the round stays unfinished in the records
 	}

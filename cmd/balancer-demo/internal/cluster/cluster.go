@@ -7,11 +7,7 @@
 // no documents. Load drops the fields that the policy does not use.
 package cluster
 
-import (
-	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
-)
+import "go.mongodb.org/mongo-driver/v2/bson"
 
 // A Cluster is the metadata of a sharded cluster. Each list is in the order of _id.
 type Cluster struct {
@@ -76,7 +72,6 @@ type Round struct {
 	Number  int            `bson:"number"`
 	Process string         `bson:"process"`
 	Fence   int64          `bson:"fence"`
-	Waited  time.Duration  `bson:"waitedNanos"` // for the lock
 	Entered bson.Timestamp `bson:"entered"`
 	Left    bson.Timestamp `bson:"left"` // zero if the process died, lost its lock or works
 	Moves   []Move         `bson:"moves"`
