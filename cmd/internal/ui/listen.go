@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"strconv"
 	"syscall"
@@ -72,20 +71,6 @@ func (a Access) Local() bool {
 	return err == nil && onLoopback(a.Addr)
 }
 
-// network returns the network of the address. The address 0.0.0.0 means all IPv4 addresses, without
-// IPv6.
-func (a Access) network() string {
-	host, _, _ := net.SplitHostPort(a.Addr)
-	addr, err := netip.ParseAddr(host)
-	switch {
-	case err != nil:
-		return "tcp"
-	case addr.Is4():
-		return "tcp4"
-	}
-	return "tcp6"
-}
-
 // Cautions returns warnings to the operator about this configuration.
 func (a Access) Cautions(allowBreak bool) (all []string) {
 	if info, err := os.Stat(a.TokenFile); err == nil && info.Mode().Perm()&0o077 != 0 {
@@ -138,7 +123,7 @@ func Run(ctx context.Context, access Access, cfg Config, ready func(url string))
 	page := New(ctx, cfg)
 	defer page.Close()
 	server.Handler = page
-	listener, err := new(net.ListenConfig).Listen(ctx, access.network(), access.Addr)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", access.Addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%s: %s is in use by another program: give another port, or port 0 for a "+
 			"free port", access.AddrFlag, access.Addr)

@@ -219,13 +219,3 @@ func TestLogin_ManyWrongTokens_FewAreDelayed(t *testing.T) {
 			assert.Equal(t, refused.Load(), int64(92), "%d of 100 refused, want %d")
 		})
 }
-
-// The address 0.0.0.0 means all IPv4 addresses, without IPv6.
-func TestRun_AllIPv4_DoesNotListenOnIPv6(t *testing.T) {
-	t.Parallel()
-	url, err := run(t, ui.Access{Addr: "0.0.0.0:0", TokenFile: file(t, "t", "0123456789abcdef")})
-	assert.Must(t, err)
-	if !strings.HasPrefix(url, "http://0.0.0.0:") {
-		t.Errorf("the page is at %s", url)
-	}
-}
