@@ -155,7 +155,7 @@ func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	}
 	holds := begin(uri)
 	holds.pids(1)
-	waits := begin(uri+"&serverSelectionTimeoutMS=4000", "--wait", "-v")
+	waits := begin(uri+"&serverSelectionTimeoutMS=1000", "--wait", "-v")
 	awaitText(t, waits.out.String, `waiting for "job": held by `)
 	shut()
 	awaitText(t, waits.out.String, `waiting for "job": no server answers at 127.0.0.1`)

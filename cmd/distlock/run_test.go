@@ -97,7 +97,7 @@ func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 	b := newBase(t)
 	out, ended := start(t.Context(), t,
-		b.runArgs("--ping 100ms --takeover 15s --grace 5s", "stubborn")...)
+		b.runArgs("--ping 100ms --takeover 15s --grace 1s", "stubborn")...)
 	pid := ready(t, out)
 	fence := fmt.Sprint(b.lock("job").Fence)
 	b.cli("break", "job", "--fence", fence, "--why", "stuck", "--yes").want(t, 0)
@@ -114,7 +114,7 @@ func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	uri, shut := ownServer(t)
 	args := append([]string{"run", "job", "--uri", uri, "--ping", "300ms",
-		"--takeover", "20s", "--grace", "0s", "--"}, self(t, "stubborn")...)
+		"--takeover", "8s", "--grace", "0s", "--"}, self(t, "stubborn")...)
 	out, ended := start(t.Context(), t, args...)
 	pid := ready(t, out)
 	shut()
@@ -138,7 +138,7 @@ func left(t *testing.T, out *screen) (pid int) {
 func TestRun_LockBrokenAfterTheExit_CommandIsNotReportedAsKilled(t *testing.T) {
 	b := newBase(t)
 	out, ended := start(t.Context(), t,
-		b.runArgs("--ping 100ms --takeover 15s --grace 5s", "parent", "stubborn")...)
+		b.runArgs("--ping 100ms --takeover 15s --grace 3s", "parent", "stubborn")...)
 	command := assert.Value(syscall.Getpgid(left(t, out)))(t)
 	eventually(t, "the command has exited", func() bool { return dead(command) })
 	fence := fmt.Sprint(b.lock("job").Fence)

@@ -247,11 +247,11 @@ func TestBrowser_Live(t *testing.T) {
 	b.checkMessages()
 }
 
-// An update of a page with 1,000 locks does not move the content. The colors of the page follow the
+// An update of a page with 200 locks does not move the content. The colors of the page follow the
 // system setting until the user selects light or dark on the page.
 func TestBrowser_Layout(t *testing.T) {
 	w := browserWorld(t)
-	for i := range 1_000 {
+	for i := range 200 {
 		assert.Must(t, w.mem.Put(catalog.LocksCollection, bsontest.D("_id", fmt.Sprintf("lock %04d %s", i,
 			strings.Repeat("x", i%90)), "state", int32(1), "ts", bson.NewObjectID(), "process", "host:1:2:x",
 			"when", bson.NewDateTimeFromTime(time.Now().Add(-time.Duration(i)*time.Minute)),
