@@ -1,7 +1,7 @@
 package words
 
 import (
-	"regexp"
+	"cmp"
 	"time"
 
 	"mongodlm/distlock/history"
@@ -34,7 +34,7 @@ func Sentence(e history.Entry, name func(process string) string) string {
 		if text = process + " took it over"; e.Previous != "" {
 			text += " from " + other
 		}
-		return text + because(Death(e.Rule, e.Evidence))
+		return text + because(death(e.Rule, e.Evidence))
 	case Evicted:
 		if text = other + " was evicted"; e.Fence == 0 {
 			text += " from the queue"
@@ -42,7 +42,7 @@ func Sentence(e history.Entry, name func(process string) string) string {
 		if e.Process != "" { // the event of a break has no process
 			text += " by " + process
 		}
-		return text + because(Death(e.Rule, e.Evidence))
+		return text + because(death(e.Rule, e.Evidence))
 	case Broken:
 		text = other + " lost it to a break"
 		if e.Process != "" {
@@ -93,25 +93,14 @@ func because(why string) string {
 	return ": " + Shown(why, maxReason)
 }
 
-// These expressions match the durations in the evidence of package takeover.
-var (
-	unchangedFor = regexp.MustCompile(`unchanged for (\S+) of (\S+)`)
-	olderThan    = regexp.MustCompile(`is older than ([^\s:]+): `)
-)
-
-// Death returns a short form of the evidence by which a rule declared a process dead. If it knows
-// no short form, it returns the evidence unchanged.
-func Death(rule, evidence string) string {
-	still, older := unchangedFor.FindStringSubmatch(evidence), olderThan.FindStringSubmatch(evidence)
-	switch {
-	case rule == "silent":
-		return "its process has missed two pings"
-	case rule == "lease":
-		return "its lease ran out"
-	case older != nil:
-		return "silent for more than " + older[1] + ", by all clocks"
-	case still != nil:
-		return "silent for " + still[1] + " of " + still[2]
-	}
-	return evidence
+// deaths contains a short form of the evidence of each rule by which a process was declared dead.
+var deaths = map[string]string{
+	"silent":    "its process has missed two pings",
+	"lease":     "its lease ran out",
+	"condemned": "it was declared dead before",
+	"watch":     "it was silent for the takeover time",
+	"witnesses": "it was silent for the takeover time, by all clocks",
 }
+
+// death returns the short form of an evidence, or the evidence of an unknown rule.
+func death(rule, evidence string) string { return cmp.Or(deaths[rule], evidence) }

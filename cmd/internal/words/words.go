@@ -1,6 +1,6 @@
 // Package words formats locks for the commands and the web page. [Shown], [Named], [Label] and
 // [Remedy] return text that is safe for a terminal: control and direction characters are written as
-// escapes. [Short], [Caller], [Role], [Middle] and [Death] return foreign text unescaped.
+// escapes. [Short], [Caller], [Role] and [Middle] return foreign text unescaped.
 package words
 
 import (
