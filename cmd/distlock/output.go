@@ -154,8 +154,8 @@ func (l layout) text(s string, limit int) string {
 // A column is one column of a table. If a table is too wide, columns without information are
 // dropped first. Then cells are cut, and then columns are dropped: spare columns, then the others
 // from the last to the first, and then the processes. The cells of the first column and of
-// processes name things, so they are cut in the middle and remain different. No column is dropped
-// that distinguishes two rows.
+// processes name things, so they are cut in the middle. Different rows remain different: a table
+// that is still too wide is printed with whole cells.
 type column struct {
 	title    string
 	blank    string // the text of a cell without information
@@ -239,62 +239,38 @@ func (t table) fit(limit int) (widths []int, cut bool) {
 	if limit == 0 || total(whole) <= limit {
 		return whole, false
 	}
-	least := t.leastWidths(whole)
+	rows := t.different(whole)
 	for _, i := range t.dropOrder() {
 		widths = slices.Clone(whole)
-		if shrink(widths, least, limit) {
+		if t.shrink(widths, limit) && t.different(widths) == rows {
 			return widths, true
 		}
 		without := slices.Clone(whole)
-		if without[i] = 0; t.different(without) == t.different(whole) {
+		if without[i] = 0; i > 0 && t.different(without) == rows {
 			whole = without
 		}
 	}
-	shrink(whole, least, limit)
 	return whole, true
 }
 
-// leastWidths returns the minimum width of each column. A name is cut only so far that different
-// names stay different.
-func (t table) leastWidths(whole []int) []int {
-	least := slices.Clone(whole)
-	for i, c := range t.columns {
-		if c.minWidth == 0 {
-			continue
-		}
-		least[i] = c.minWidth
-		if i > 0 && !c.process {
-			continue
-		}
-		only := make([]int, len(whole))
-		only[i] = whole[i]
-		all := t.different(only)
-		for only[i] = c.minWidth; t.different(only) < all; {
-			only[i]++
-		}
-		least[i] = only[i]
-	}
-	return least
-}
-
-// dropOrder returns the columns in the order in which they are dropped. It omits the first column.
+// dropOrder returns the columns in the order in which they are dropped. The first column comes last.
 func (t table) dropOrder() (order []int) {
-	for i := len(t.columns) - 1; i > 0; i-- {
+	for i := len(t.columns) - 1; i >= 0; i-- {
 		order = append(order, i)
 	}
 	rank := func(i int) int {
-		return slices.Index([]bool{t.columns[i].spare, !t.columns[i].process, true}, true)
+		return slices.Index([]bool{t.columns[i].spare, i > 0 && !t.columns[i].process, i > 0, true}, true)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return rank(a) - rank(b) })
 	return order
 }
 
 // shrink narrows the widest columns until a row fits, and reports whether the row fits.
-func shrink(widths, least []int, limit int) bool {
+func (t table) shrink(widths []int, limit int) bool {
 	for total(widths) > limit {
 		widest := -1
 		for i, w := range widths {
-			if w > least[i] && (widest < 0 || w > widths[widest]) {
+			if least := t.columns[i].minWidth; least > 0 && w > least && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
 		}
