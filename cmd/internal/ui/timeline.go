@@ -19,14 +19,16 @@ const (
 )
 
 type span struct {
-	Word string
-	D    time.Duration
+	Word    string
+	D, Step time.Duration // the length, and the distance of the marks of the time axis
 }
 
 // spans lists the selectable lengths of the timeline, the shortest first.
 var spans = []span{
-	{"10s", 10 * time.Second}, {"1m", time.Minute}, {"5m", 5 * time.Minute}, {"15m", 15 * time.Minute},
-	{"1h", time.Hour}, {"6h", 6 * time.Hour}, {"1d", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour},
+	{"10s", 10 * time.Second, 2 * time.Second}, {"1m", time.Minute, 10 * time.Second},
+	{"5m", 5 * time.Minute, time.Minute}, {"15m", 15 * time.Minute, 2 * time.Minute},
+	{"1h", time.Hour, 10 * time.Minute}, {"6h", 6 * time.Hour, time.Hour},
+	{"1d", 24 * time.Hour, 3 * time.Hour}, {"7d", 7 * 24 * time.Hour, 24 * time.Hour},
 }
 
 // roomForName is the minimum width of a bar with a name, in hundredths of the timeline.
@@ -99,7 +101,7 @@ func newTimeline(r *http.Request, now time.Time, read reading[past], present []*
 	d := spans[at].D
 	w := window{end.Add(-d), end}
 	t := timeline{Past: contentOf(read, past.note), From: words.Instant(w.from),
-		To: words.Instant(w.to), Ticks: w.ticks()}
+		To: words.Instant(w.to), Ticks: w.ticks(spans[at].Step)}
 	t.draw(holdings(read.value, present), w, byProcess)
 	for i, c := range spans {
 		key := map[int]string{at - 1: "+", at + 1: "-"}[i]
@@ -194,16 +196,8 @@ func (w window) x(t time.Time) float64 {
 	return 100 * float64(t.Sub(w.from)) / float64(w.to.Sub(w.from))
 }
 
-// ticks returns at most nine marks of the time axis, at round times.
-func (w window) ticks() (all []tick) {
-	step := time.Second
-	for _, d := range []time.Duration{2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600,
-		3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600} {
-		if w.to.Sub(w.from) <= 8*step {
-			break
-		}
-		step = d * time.Second
-	}
+// ticks returns the marks of the time axis.
+func (w window) ticks(step time.Duration) (all []tick) {
 	format := "15:04"
 	switch {
 	case step < time.Minute:
