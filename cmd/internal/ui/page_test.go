@@ -287,7 +287,7 @@ func TestPage_Takeover_Shown(t *testing.T) {
 		time.Sleep(2 * takeoverTime)
 		page := w.get("/lock?name=job&span=5m")
 		want(t, page, "instead", ">taken over<", `<path class="mark take" d="M-5`, dead, "evidence",
-			" took it over from host:1: ", "<bdi>host:1 was evicted by ", ": silent for ")
+			" took it over from host:1: ", "<bdi>host:1 was evicted by ", ": it was silent for the takeover time")
 		lack(t, page, "end is not known")
 		assert.Equal(t, strings.Count(page, `class="bar`), 2, "%d bars, want %d of the two holders")
 		want(t, w.get("/timeline"), "job", `class="bar`)
