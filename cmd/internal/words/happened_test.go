@@ -21,7 +21,8 @@ func TestSentence_NamesSubjectCauseAndReason(t *testing.T) {
 	const dead, living = "vm:13404:1700000000:a", "vm:21909:1700000001:b"
 	for want, e := range map[string]history.Entry{
 		"vm:13404 was evicted by vm:21909: it was silent for the takeover time": {
-			Kind: words.Evicted, Process: living, Previous: dead, Fence: 4, Rule: "watch", Evidence: "rule watch: x"},
+			Kind: words.Evicted, Process: living, Previous: dead, Fence: 4, Rule: "watch",
+			Evidence: "rule watch: x"},
 		"vm:13404 was evicted from the queue by vm:21909: its process has missed two pings": {
 			Kind: words.Evicted, Process: living, Previous: dead, Rule: "silent",
 			Evidence: "rule silent: x"},
