@@ -259,12 +259,10 @@ func (r *runner) refused(ctx context.Context, err error) error {
 }
 
 // Limits of the messages of "distlock run". While it waits for the lock, it prints the reason of
-// the wait after reportAfter, and a changed reason at most once per reportEvery. The read of the
-// reason may take reportLimit.
+// the wait after reportAfter, and a changed reason at most once per reportEvery.
 const (
 	reportAfter = time.Second
 	reportEvery = 10 * time.Second
-	reportLimit = 5 * time.Second
 )
 
 // reportWait prints the reason of the wait until the returned function is called. It prints only if
@@ -278,9 +276,7 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 	running.Go(func() {
 		said := ""
 		for pause := reportAfter; clock.Sleep(clock.System(), pause, ctx.Done()); pause = reportEvery {
-			readCtx, end := context.WithTimeout(ctx, reportLimit)
-			text, err := r.waitState(readCtx, m)
-			end()
+			text, err := r.waitState(ctx, m)
 			about := text
 			if err != nil { // the acquisition continues in spite of the error
 				text = named(r.name) + ": " + errorText(r.explain(err))

@@ -37,8 +37,8 @@ func TestRun_EverySignal_IsForwarded(t *testing.T) {
 // the first one.
 func TestRun_CommandOutlivesTheFirstDeadline_IsNotEnded(t *testing.T) {
 	b := newBase(t)
-	p := process(t, nil, append(b.flags("run", "job", "--ping", "100ms", "--takeover", "5s"), "--",
-		"sh", "-c", "sleep 4.5; echo done; exit 3")...)
+	p := process(t, nil, append(b.flags("run", "job", "--ping", "100ms", "--takeover", "8s"), "--",
+		"sh", "-c", "sleep 7; echo done; exit 3")...)
 	r := p.wait().want(t, 3, "done")
 	if strings.Contains(r.out, "guardian") || strings.Contains(r.out, "suspended") {
 		t.Errorf("it says\n%s", r.out)

@@ -114,7 +114,7 @@ func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	uri, shut := ownServer(t)
 	args := append([]string{"run", "job", "--uri", uri, "--ping", "300ms",
-		"--takeover", "8s", "--grace", "0s", "--"}, self(t, "stubborn")...)
+		"--takeover", "12s", "--grace", "0s", "--"}, self(t, "stubborn")...)
 	out, ended := start(t.Context(), t, args...)
 	pid := ready(t, out)
 	shut()
