@@ -62,9 +62,9 @@ type agent struct {
 	resume time.Duration // monotonic time before which no entry is sent after a failure
 }
 
-// A want holds the options of a call that the documents store, and the field standby. A
-// session can serve every call with an equal want. If the call of a session has given up, the
-// session can also serve a call with a similar want.
+// A want holds the options of a call that the documents store, and the field standby. A session can
+// serve every call with an equal want. If the call of a session has given up, the session can also
+// serve a call with a similar want.
 type want struct {
 	mode  catalog.Mode
 	limit int32
